@@ -57,7 +57,7 @@ def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_corpora_are_counted_killed_and_counted_on_through_faults_that_pass(
+def test_counting_resumes_after_a_kill_and_after_transient_faults(
     hub: HubServer,
     run: Callable[..., subprocess.CompletedProcess[str]],
     told: Told,
@@ -88,7 +88,7 @@ def test_corpora_are_counted_killed_and_counted_on_through_faults_that_pass(
     assert not hub.asked("test.jsonl"), "no file that the patterns leave out"
 
 
-def test_what_cannot_be_counted_says_what_to_do(
+def test_unusable_corpora_raise_errors_with_a_remedy(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
     good = {"a.jsonl": jsonl([{"text": "x"}])}

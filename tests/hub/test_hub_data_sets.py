@@ -98,7 +98,9 @@ def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
     return write
 
 
-def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]) -> None:
+def test_unusable_data_sets_raise_errors_with_a_remedy(
+    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
+) -> None:
     files = {"data/train.jsonl": jsonl(ROWS)}
     hub.add("dataset", "maker/gated", files, gated=True)
     hub.add("dataset", "maker/open", files)
@@ -143,7 +145,7 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
 
 
 @pytest.mark.slow
-def test_what_may_pass_is_waited_for_or_told(
+def test_transient_faults_are_retried_or_reported(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
     rows = parquet(ROWS)
@@ -165,7 +167,7 @@ def test_what_may_pass_is_waited_for_or_told(
 
 
 @pytest.mark.slow
-def test_another_version_than_the_one_that_is_meant_is_never_read(
+def test_no_other_version_of_a_data_set_is_read(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
     """Where the hub does not answer, `datasets` falls back on whatever it read last."""

@@ -62,7 +62,9 @@ def test_a_model_is_scored_by_id_and_revision_and_again_offline(
     assert files_of(snapshot) == files
 
 
-def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
+def test_refused_models_raise_errors_and_are_not_requested_again(
+    hub: HubServer, told: Told, files: dict[str, bytes]
+) -> None:
     hub.add("model", "maker/gated", files, gated=True)
     hub.add("model", "maker/open", files)
     pickled = {name: content for name, content in files.items() if not name.endswith(".safetensors")}
@@ -86,7 +88,7 @@ def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: T
 
 
 @pytest.mark.slow
-def test_a_command_ends_with_that_one_line(cli: Cli, tmp_path: Path) -> None:
+def test_a_command_ends_with_the_one_line_error(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a text\n")
     options = ("--texts", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "out.parquet"))
     done = cli("score", "--model", "maker/none", *options)
@@ -96,7 +98,7 @@ def test_a_command_ends_with_that_one_line(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
+def test_transient_faults_are_retried_or_reported(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
     names = ("busy", "waits", "reset", "broken", "cut")
     large = {**files, "model.safetensors": bytes(range(256)) * (12 << 12)}
     for name in names:
@@ -125,9 +127,7 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
 
 
 @pytest.mark.slow
-def test_without_the_hub_the_cache_is_used_where_it_holds_the_model(
-    hub: HubServer, told: Told, files: dict[str, bytes]
-) -> None:
+def test_the_cache_is_used_if_the_hub_is_down(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
     main = hub.add("model", "maker/kept", files).refs["main"]
     [there] = told("locate", ("maker/kept", None))
     assert (there["commit"], there["weights"]) == (main, f"hub:maker/kept@{main}")

@@ -36,7 +36,7 @@ def pushed(built: Workspace, cli: Callable[..., Any], tmp_path: Path) -> Callabl
 
 
 @pytest.mark.slow
-def test_what_is_pushed_builds_the_same_benchmark(
+def test_a_pushed_benchmark_builds_the_same_benchmark(
     hub: HubServer, built: Workspace, pushed: Callable[..., Any], told: Callable[..., Any], tmp_path: Path
 ) -> None:
     there = hub.add("dataset", NAME, {".gitattributes": b"", "README.md": b"", "data/old.parquet": b""})
@@ -65,7 +65,9 @@ def test_what_is_pushed_builds_the_same_benchmark(
 
 
 @pytest.mark.slow
-def test_what_is_refused(hub: HubServer, pushed: Callable[..., Any], tmp_path: Path) -> None:
+def test_pushes_without_token_name_or_permission_are_refused(
+    hub: HubServer, pushed: Callable[..., Any], tmp_path: Path
+) -> None:
     done = pushed()
     assert done.returncode == 2
     assert "no token for the hub: set HF_TOKEN" in done.stderr

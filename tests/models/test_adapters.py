@@ -104,7 +104,7 @@ def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarr
     ],
     ids=["lora", "dora", "head", "pissa", "loha", "ia3", "oft"],
 )
-def test_an_adapter_scores_as_the_merged_model_and_leaves_the_base_as_it_was(
+def test_an_adapter_scores_like_the_merged_model_and_does_not_change_the_base(
     base: Path, tmp_path: Path, config: object
 ) -> None:
     folder = save_adapter(tmp_path / "adapter", base, config)
@@ -120,7 +120,7 @@ def test_an_adapter_scores_as_the_merged_model_and_leaves_the_base_as_it_was(
     np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), before)
 
 
-def test_one_base_is_in_memory_for_all_its_adapters(
+def test_all_adapters_of_a_base_share_one_base_in_memory(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from audit_pipeline.models import weights
@@ -156,7 +156,7 @@ def test_one_base_is_in_memory_for_all_its_adapters(
     assert loaded == ["a", "other", "b"]
 
 
-def test_the_fingerprint_is_made_of_base_and_adapter(base: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_covers_base_and_adapter(base: Path, tmp_path: Path) -> None:
     first = save_adapter(tmp_path / "first", base)
     copied = Path(shutil.copytree(first, tmp_path / "copied"))
     config = json.loads((copied / "adapter_config.json").read_text())
@@ -175,7 +175,7 @@ def test_the_fingerprint_is_made_of_base_and_adapter(base: Path, tmp_path: Path)
     assert entry_version(entry) != before
 
 
-def test_a_adapter_of_an_adapter_names_its_base(base: Path, tmp_path: Path, adapter: Path) -> None:
+def test_the_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path, adapter: Path) -> None:
     config = adapter / "adapter_config.json"
     known = ModelEntry(name="base", path=base, start_token="<|endoftext|>", window=32, release_date="2024-01-01")
     configured = Entries(Path("models.yaml"), "model", {"base": known})
@@ -267,7 +267,7 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         ),
     ],
 )
-def test_an_adapter_that_does_not_fit_is_refused_in_one_line(
+def test_an_unusable_adapter_raises_a_one_line_error(
     base: Path, tmp_path: Path, change: Callable[[Path], object], words: str, adapter: Path, base_scores: np.ndarray
 ) -> None:
     change(adapter)
@@ -277,7 +277,7 @@ def test_an_adapter_that_does_not_fit_is_refused_in_one_line(
     np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), base_scores)
 
 
-def test_without_peft_the_line_says_how_to_get_it(
+def test_without_peft_the_error_names_the_command_that_installs_it(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: Path
 ) -> None:
     monkeypatch.setattr(adapters, "find_spec", lambda name: None)
@@ -288,7 +288,7 @@ def test_without_peft_the_line_says_how_to_get_it(
     )
 
 
-def test_the_tokenizer_of_the_base_may_lie_in_the_adapter_of_the_adapter(
+def test_the_folder_of_an_adapter_may_contain_the_tokenizer_of_its_base(
     base: Path, tmp_path: Path, adapter: Path
 ) -> None:
     shutil.copy(base / "tokenizer.json", adapter)
@@ -296,14 +296,12 @@ def test_the_tokenizer_of_the_base_may_lie_in_the_adapter_of_the_adapter(
     assert resolve_model(str(adapter), NO_MODELS).adapter is not None
 
 
-def test_settings_that_peft_does_not_know_and_that_are_not_set_are_no_fault(
-    base: Path, tmp_path: Path, adapter: Path
-) -> None:
+def test_unknown_adapter_settings_without_a_value_are_accepted(base: Path, tmp_path: Path, adapter: Path) -> None:
     with_config(new_none=None, new_switch=False, new_name="", new_list=[], new_fields={})(adapter)
     assert isinstance(HeldBase().load(load(base, adapter, tmp_path / "data"), "cpu"), torch.nn.Module)
 
 
-def test_an_adapter_of_mlx_is_named_before_its_base_is_looked_for(base: Path, tmp_path: Path, adapter: Path) -> None:
+def test_an_mlx_adapter_is_reported_before_its_base_is_resolved(base: Path, tmp_path: Path, adapter: Path) -> None:
     as_mlx(adapter)
     assert "an adapter of MLX" in error_line(lambda: resolve_model(str(adapter), NO_MODELS))
 
@@ -324,7 +322,7 @@ CUT = {"direction": "Right", "max_length": 8, "strategy": "LongestFirst", "strid
     ],
     ids=["added", "normalizer", "merges", "start", "batches", "template"],
 )
-def test_the_tokenizer_of_an_adapter_is_taken_if_it_reads_texts_otherwise(
+def test_the_tokenizer_of_an_adapter_is_used_if_it_gives_other_tokens(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], declared: dict[str, str], is_taken: bool
 ) -> None:
     base = save_model(tmp_path / "base", vocab_size=448)
@@ -345,7 +343,7 @@ def test_the_tokenizer_of_an_adapter_is_taken_if_it_reads_texts_otherwise(
     assert model.vocab_size == 448
 
 
-def test_the_base_is_of_the_revision_that_the_adapter_names(
+def test_the_base_has_the_revision_that_the_adapter_names(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: Path
 ) -> None:
     with_config(base_model_name_or_path="owner/name", revision="v2")(adapter)
@@ -383,7 +381,7 @@ def test_the_base_is_of_the_revision_that_the_adapter_names(
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_quantised_bases_take_adapters(tmp_path: Path, bits: int) -> None:
+def test_adapters_work_on_quantised_bases(tmp_path: Path, bits: int) -> None:
     plain = save_model(tmp_path / "plain", hidden_size=64, intermediate_size=64, initializer_range=0.1)
     folder = save_adapter(tmp_path / "adapter", plain)
     packed = in_bits(bits)(Path(shutil.copytree(plain, tmp_path / "packed")))
@@ -398,7 +396,7 @@ def test_quantised_bases_take_adapters(tmp_path: Path, bits: int) -> None:
     np.testing.assert_array_equal(scores_of(held.load(without, "cpu"), without), before)
 
 
-def test_an_entry_says_where_the_adapter_is(tmp_path: Path, base: Path, adapter: Path) -> None:
+def test_an_entry_names_the_location_of_the_adapter(tmp_path: Path, base: Path, adapter: Path) -> None:
     located = locate(ModelEntry(name="m", path=base, adapter=AdapterFiles(path=adapter)))
     assert located.resolved_from == f"path {base} with the adapter path {adapter}"
     assert located.adapter is not None

@@ -50,7 +50,7 @@ def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Path
 Refused = Callable[[Path], str]
 
 
-def test_custom_code_says_what_to_set_and_to_read_the_code_first(changed: Changed, refused: Refused) -> None:
+def test_custom_code_raises_an_error_that_names_the_setting_and_the_code(changed: Changed, refused: Refused) -> None:
     auto_map = {"AutoConfig": "configuration_my.MyConfig", "AutoModelForCausalLM": "modeling_my.MyForCausalLM"}
     folder = changed(model_type="my_own", auto_map=auto_map)
     (folder / "configuration_my.py").write_text("raise SystemExit('this code has been run')")
@@ -60,7 +60,7 @@ def test_custom_code_says_what_to_set_and_to_read_the_code_first(changed: Change
     assert "trust_remote_code: true in the entry of this model in config/models.yaml" in message
 
 
-def test_a_tokenizer_of_its_own_code_says_the_same(changed: Changed, refused: Refused) -> None:
+def test_custom_tokenizer_code_raises_the_same_error(changed: Changed, refused: Refused) -> None:
     folder = changed()
     file = folder / "tokenizer_config.json"
     fields = json.loads(file.read_text())
@@ -83,7 +83,7 @@ def test_a_tokenizer_of_its_own_code_says_the_same(changed: Changed, refused: Re
         ({"model_type": "vit"}, ["(vit) does not predict the next token of a text"]),
     ],
 )
-def test_an_unknown_architecture_is_named(
+def test_an_unknown_architecture_raises_an_error_with_its_name(
     changed: Changed, refused: Refused, fields: dict[str, Any], told: list[str]
 ) -> None:
     message = refused(changed(**fields))
@@ -111,7 +111,7 @@ def test_an_encoder_is_refused(tiny_folder: Folder, tmp_path: Path, refused: Ref
         ({"num_hidden_layers": 1}, "for example model.layers.1.input_layernorm.weight"),
     ],
 )
-def test_weights_that_are_not_those_of_the_configuration(
+def test_weights_that_do_not_match_config_json_are_refused(
     changed: Changed, refused: Refused, fields: dict[str, Any], told: str
 ) -> None:
     assert told in refused(changed(**fields))
@@ -129,7 +129,7 @@ def test_weights_that_are_not_those_of_the_configuration(
         {"quantization_config": {"quant_method": "gptq"}},
     ],
 )
-def test_a_configuration_that_makes_no_model_is_one_line(
+def test_an_invalid_config_json_raises_a_one_line_error(
     changed: Changed, refused: Refused, fields: dict[str, Any]
 ) -> None:
     assert "changed" in refused(changed(**fields))

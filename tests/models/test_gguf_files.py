@@ -47,14 +47,14 @@ SPLIT = {
 
 
 @pytest.mark.parametrize("name", SPLIT)
-def test_texts_are_split_by_the_rule_that_the_file_names(name: str, tmp_path: Path) -> None:
+def test_texts_are_split_by_the_rule_in_the_gguf(name: str, tmp_path: Path) -> None:
     for _ in ("converted", "kept"):
         split = load_with_rule(tmp_path, name).tokenizer.backend.pre_tokenizer
         assert [TEXT[start:end] for _, (start, end) in split.pre_tokenize_str(TEXT)] == SPLIT[name]
 
 
 @pytest.mark.parametrize("name", sorted(SPLIT_RULES.keys() & GGUF_PRE_TOKENIZER_SPLITS.keys()))
-def test_the_table_says_what_transformers_says(name: str) -> None:
+def test_our_split_rules_match_those_of_transformers(name: str) -> None:
     [pattern] = SPLIT_RULES[name].patterns
     ours, theirs = (
         pre_tokenizers.Split(Regex(regex), "isolated") for regex in (pattern, GGUF_PRE_TOKENIZER_SPLITS[name])
@@ -73,13 +73,13 @@ def test_the_table_says_what_transformers_says(name: str) -> None:
         (None, "names no split rule"),
     ],
 )
-def test_a_rule_that_is_not_known_is_refused_by_its_name(name: str | None, said: str, tmp_path: Path) -> None:
+def test_an_unknown_split_rule_raises_an_error_with_its_name(name: str | None, said: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"^the tokenizer of {name}\.gguf {said}") as caught:
         load_with_rule(tmp_path, name)
     assert "\n" not in str(caught.value)
 
 
-def test_a_piece_that_is_a_token_stays_whole_where_the_rule_says_so(tmp_path: Path) -> None:
+def test_a_piece_in_the_vocabulary_is_one_token_if_the_rule_ignores_merges(tmp_path: Path) -> None:
     # The merges of a vocabulary do not lead to every token of it.
     core = train_byte_level()
     core.add_tokens(["Ġoutlandish"])
@@ -96,7 +96,7 @@ def test_a_piece_that_is_a_token_stays_whole_where_the_rule_says_so(tmp_path: Pa
     ("name", "flag", "starts"),
     [("llama-bpe", None, True), ("llama-bpe", False, False), ("gpt-2", None, False), ("gpt-2", True, True)],
 )
-def test_a_start_token_is_added_as_the_file_says_or_else_the_rule(
+def test_the_gguf_or_else_the_rule_decides_about_a_start_token(
     name: str, flag: bool | None, starts: bool, tmp_path: Path
 ) -> None:
     model = load_with_rule(tmp_path, name, **({} if flag is None else {"tokenizer__ggml__add_bos_token": flag}))
@@ -105,7 +105,7 @@ def test_a_start_token_is_added_as_the_file_says_or_else_the_rule(
 
 
 @pytest.mark.parametrize("prefix", [None, True, False])
-def test_a_sentencepiece_has_a_blank_before_its_text_only_where_the_file_says_so(
+def test_a_sentencepiece_text_gets_a_leading_blank_only_if_the_gguf_states_it(
     prefix: bool | None, tmp_path: Path
 ) -> None:
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{number:02X}>" for number in range(256)), "▁", "a", "b", "▁a", "ab", "▁ab"]
@@ -137,7 +137,7 @@ def test_a_sentencepiece_has_a_blank_before_its_text_only_where_the_file_says_so
         ({"architecture": "controlvector"}, "controlvector is not supported"),
     ],
 )
-def test_a_file_that_is_no_whole_model_is_refused(fields: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_a_gguf_without_a_whole_model_is_refused(fields: dict[str, object], said: str, tmp_path: Path) -> None:
     path = write_bpe_gguf(tmp_path / "m.gguf", train_byte_level(), tokenizer__ggml__pre="gpt-2", **fields)
     with pytest.raises(ModelError) as caught:
         tokenized(path, tmp_path / "data")

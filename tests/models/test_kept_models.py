@@ -54,7 +54,9 @@ def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pyte
     return load_tokenized(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
 
 
-def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_every_changed_byte_of_a_stored_tokenizer_is_detected(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
     paths = DataPaths(tmp_path)
     entry = ModelEntry(name="m", path=tiny_folder("llama"))
     before = load_tokenized(entry, paths)
@@ -79,9 +81,7 @@ def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable
     assert load_tokenized(entry, paths).tokenizer.encode(["a"], add_special_tokens=False)[0].ids
 
 
-def test_weights_out_of_a_gguf_are_converted_once_and_equal(
-    a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_weights_of_a_gguf_are_converted_once(a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     first = load_weights(a_gguf, "cpu", messages.append)
     assert read_manifest_if_whole(a_gguf.weights_folder)
@@ -95,7 +95,7 @@ def test_weights_out_of_a_gguf_are_converted_once_and_equal(
         assert torch.equal(weight, second.state_dict()[name])
 
 
-def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -> None:
+def test_changed_converted_weights_are_rebuilt(a_gguf: TokenizedModel) -> None:
     load_weights(a_gguf, "cpu")
     [file] = a_gguf.weights_folder.glob("*.safetensors")
     whole = file.read_bytes()
@@ -108,7 +108,7 @@ def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -
     assert file.read_bytes() == whole
 
 
-def test_the_check_at_loading_is_made_once_a_machine(
+def test_load_checks_run_once_per_machine(
     tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = DataPaths(tmp_path)

@@ -39,7 +39,7 @@ def embedded() -> Path:
 # --- where files are -------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_must_hold_a_config_and_safetensors(tmp_path: Path) -> None:
+def test_a_folder_must_contain_config_json_and_safetensors(tmp_path: Path) -> None:
     entry = ModelEntry(name="m", path=tmp_path)
     assert "neither config.json" in error_line(lambda: locate(entry))
     (tmp_path / "config.json").write_text("{}")
@@ -50,7 +50,7 @@ def test_a_folder_must_hold_a_config_and_safetensors(tmp_path: Path) -> None:
     assert locate(entry).folder == tmp_path
 
 
-def test_pickled_weights_are_not_read_though_safetensors_lie_beside_them(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_pickled_weights_next_to_safetensors_are_not_read(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     (folder / "pytorch_model.bin").write_bytes(b"not a pickle at all")
     os.utime(folder / "pytorch_model.bin", (1, 1))
@@ -69,7 +69,7 @@ def test_gguf_files_are_found_and_counted(tmp_path: Path) -> None:
     "adapter", ["adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors"]
 )
 @pytest.mark.parametrize("beside", ["config.json", "m.gguf", None])
-def test_a_folder_with_an_adapter_is_error_line(tmp_path: Path, adapter: str, beside: str | None) -> None:
+def test_a_folder_with_an_adapter_is_refused(tmp_path: Path, adapter: str, beside: str | None) -> None:
     entry = ModelEntry(name="m", path=tmp_path)
     if beside is not None:
         (tmp_path / beside).write_text("{}")
@@ -79,13 +79,13 @@ def test_a_folder_with_an_adapter_is_error_line(tmp_path: Path, adapter: str, be
     assert f"contains an adapter ({adapter}). Name the base model in the entry" in error_line(lambda: locate(entry))
 
 
-def test_what_is_not_a_model_is_error_line(tmp_path: Path) -> None:
+def test_paths_without_a_model_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     assert "is not a model" in error_line(lambda: locate(ModelEntry(name="m", path=tmp_path / "notes.txt")))
     assert "does not exist" in error_line(lambda: locate(ModelEntry(name="m", path=tmp_path / "gone")))
 
 
-def test_packages_must_be_installed_and_hold_the_file() -> None:
+def test_packages_must_be_installed_and_contain_the_file() -> None:
     def of(distribution: str, file: str) -> ModelEntry:
         return ModelEntry(name="m", package=InstalledFile(distribution=distribution, file=file))
 
@@ -101,7 +101,7 @@ def test_packages_must_be_installed_and_hold_the_file() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 20, 1_000_000, pytest.param(60_000_000, marks=pytest.mark.slow)])
-def test_a_gguf_cut_short_is_one_line(tmp_path: Path, size: int) -> None:
+def test_a_truncated_gguf_raises_a_one_line_error(tmp_path: Path, size: int) -> None:
     path = tmp_path / "cut.gguf"
     with embedded().open("rb") as whole:
         path.write_bytes(whole.read(size))
@@ -111,7 +111,7 @@ def test_a_gguf_cut_short_is_one_line(tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 4, 100, -10])
-def test_safetensors_cut_short_are_one_line(tiny_folder: Folder, tmp_path: Path, keep: int) -> None:
+def test_truncated_safetensors_raise_a_one_line_error(tiny_folder: Folder, tmp_path: Path, keep: int) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:keep])
@@ -129,9 +129,7 @@ def test_missing_tensors_are_not_filled_with_random_numbers(tiny_folder: Folder,
 
 
 @pytest.mark.parametrize("name", ["q_proj.bias", "q_proj.weight_scale", "q_proj.lora_A.default.weight"])
-def test_tensors_that_the_model_has_no_place_for_are_not_left_out(
-    tiny_folder: Folder, tmp_path: Path, name: str
-) -> None:
+def test_unexpected_tensors_are_not_ignored(tiny_folder: Folder, tmp_path: Path, name: str) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     weights = load_file(folder / "model.safetensors")
     layer = "model.layers.0.self_attn"
@@ -145,18 +143,18 @@ def test_tensors_that_the_model_has_no_place_for_are_not_left_out(
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"model_type": "unheard-of"}'])
-def test_a_broken_config_is_one_line(tiny_folder: Folder, tmp_path: Path, content: str) -> None:
+def test_a_damaged_config_json_raises_a_one_line_error(tiny_folder: Folder, tmp_path: Path, content: str) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     (folder / "config.json").write_text(content)
     error_line(lambda: load_all(folder, tmp_path / "data"))
 
 
-def test_a_folder_without_a_tokenizer_is_one_line(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_a_folder_without_a_tokenizer_raises_a_one_line_error(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m", ignore=shutil.ignore_patterns("tokenizer*"))
     error_line(lambda: load_all(folder, tmp_path / "data"))
 
 
-def test_weights_that_give_no_numbers_are_error_line(tiny_folder: Folder, tmp_path: Path) -> None:
+def test_weights_with_nan_logits_are_refused(tiny_folder: Folder, tmp_path: Path) -> None:
     model = tokenized(tiny_folder("llama"), tmp_path)
     weights = load_weights(model, "cpu")
     weights.get_parameter("model.layers.0.mlp.down_proj.weight")[0, 0] = float("nan")
@@ -244,7 +242,7 @@ def test_fingerprints_follow_content_not_names(tiny_folder: Folder, tmp_path: Pa
     assert fingerprints(copied)[0] != model
 
 
-def test_the_card_says_what_a_fingerprint_stands_for(
+def test_the_card_describes_the_model_of_a_fingerprint(
     tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], tmp_path: Path
 ) -> None:
     model, forward = tiny("llama")

@@ -102,7 +102,7 @@ def in_bits(bits: int) -> Callable[[Path], Path]:
         pytest.param(in_bits(4), "bitsandbytes, 4 bits", 0.8, id="4 bits"),
     ],
 )
-def test_quantised_weights_are_another_model_near_the_plain_one(
+def test_quantised_weights_have_their_own_fingerprint_and_similar_scores(
     tmp_path: Path, write: Callable[[Path], Path], words: str, tolerance: float
 ) -> None:
     # bitsandbytes packs weights in blocks of 64.
@@ -140,7 +140,7 @@ def test_quantised_weights_are_another_model_near_the_plain_one(
         ({"quant_method": "new"}, "are quantised as 'new', which is not supported. Use one of bitsandbytes"),
     ],
 )
-def test_a_format_without_its_package_is_refused_in_one_line(
+def test_a_quantisation_without_its_package_raises_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], words: str
 ) -> None:
     folder = with_quantisation(save_model(tmp_path / "model"), **fields)
@@ -150,7 +150,7 @@ def test_a_format_without_its_package_is_refused_in_one_line(
     assert "\n" not in str(refused.value)
 
 
-def test_what_stays_packed_takes_its_own_bytes(tmp_path: Path) -> None:
+def test_packed_weights_take_the_bytes_of_their_files(tmp_path: Path) -> None:
     model = tokenized(in_fp8(save_model(tmp_path / "model")), tmp_path / "data")
     assert compute_weight_bytes(model, "cpu") == 4 * count_parameters(model)
     files = sum(weight.nbytes for weight in load_file(tmp_path / "model" / "model.safetensors").values())

@@ -44,14 +44,14 @@ def given(monkeypatch: pytest.MonkeyPatch, main: Memory, *gpus: Memory) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "itemsize"), [("float32", 4), ("bfloat16", 2)])
-def test_weights_take_what_they_take_in_the_entrys_dtype(tmp_path: Path, dtype: str, itemsize: int) -> None:
+def test_the_size_of_weights_follows_the_dtype_of_the_entry(tmp_path: Path, dtype: str, itemsize: int) -> None:
     model = model_of(tmp_path, dtype=dtype)
     loaded = load_weights(model, "cpu")
     in_memory = sum(parameter.numel() * parameter.element_size() for parameter in loaded.parameters())
     assert compute_weight_bytes(model, "cpu") == in_memory == count_parameters(model) * itemsize
 
 
-def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
+def test_weights_in_two_copies_count_once(tmp_path: Path) -> None:
     model = model_of(tmp_path)
     size, folder = compute_weight_bytes(model, "cpu"), model.weights_folder
     shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
@@ -83,7 +83,7 @@ def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
         ({"": ("70", "80", "")}, "0::/a/b", (70, 0)),
     ],
 )
-def test_memory_is_what_the_control_group_leaves(
+def test_the_control_group_limits_the_free_memory(
     tmp_path: Path, files: dict[str, tuple[str, str, str]], groups: str, expected: tuple[int, int]
 ) -> None:
     for folder, contents in files.items():
@@ -93,9 +93,7 @@ def test_memory_is_what_the_control_group_leaves(
     assert apply_cgroup_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
 
 
-def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_never_fits_is_refused_before_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(tmp_path)
     size = compute_weight_bytes(model, "cpu")
     # What is taken now may be free in a moment: that alone stops nothing.
@@ -108,7 +106,7 @@ def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
     assert check_memory_fit(model_of(tmp_path, devices="auto"), "cpu").ever
 
 
-def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_several_gpus_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, auto = (model_of(tmp_path, **fields) for fields in ({}, {"devices": "auto"}))
     size = compute_weight_bytes(one, "cuda")
     half = Memory(size * 2 // 3, size * 2 // 3)
@@ -131,6 +129,6 @@ def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: py
         lambda model, paths: load_weights(model, "cuda"),
     ],
 )
-def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[TokenizedModel, DataPaths], object]) -> None:
+def test_a_missing_gpu_raises_an_error(tmp_path: Path, ask: Callable[[TokenizedModel, DataPaths], object]) -> None:
     with pytest.raises(ModelError, match=r"no CUDA device is available\. Remove --device"):
         ask(model_of(tmp_path), DataPaths(tmp_path / "data"))

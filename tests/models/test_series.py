@@ -73,7 +73,7 @@ def test_a_folder_of_checkpoints_is_sorted_by_step(tmp_path: Path) -> None:
     assert models["mine@final"].path == tmp_path / "runs" / "final"
 
 
-def test_a_folder_of_adapters_goes_with_their_base(tmp_path: Path) -> None:
+def test_a_folder_of_adapters_is_a_series_on_their_base(tmp_path: Path) -> None:
     make(tmp_path / "runs", "step2", "step10", file="adapter_config.json")
     models = read(tmp_path, "mine: {hub: a/b, series: {folder: runs}}\n")
     assert places(models) == [("mine@step2", 2, None), ("mine@step10", 10, None)]
@@ -105,7 +105,7 @@ def test_a_folder_of_adapters_goes_with_their_base(tmp_path: Path) -> None:
         ("{adapter: {path: m}, series: {folder: runs}}", "Remove 'path' and 'adapter'"),
     ],
 )
-def test_a_wrong_series_is_one_broken_entry(tmp_path: Path, entry: str, words: str) -> None:
+def test_an_invalid_series_is_one_broken_entry(tmp_path: Path, entry: str, words: str) -> None:
     make(tmp_path / "runs", "step2")
     models = read(tmp_path, f"good: {{hub: a/b}}\nmine: {entry}\n")
     assert models.names == ("good", "mine")
@@ -124,7 +124,7 @@ def test_the_name_of_a_series_stands_for_its_models(tmp_path: Path) -> None:
         resolve_model("mine", models)
 
 
-def test_an_entry_that_names_what_there_is_not_breaks_the_whole_series(tmp_path: Path) -> None:
+def test_an_unknown_reference_model_breaks_the_whole_series(tmp_path: Path) -> None:
     read(tmp_path, "mine: {hub: a/b, reference_model: none, series: {revisions: [x, y]}}\nother: {hub: a/c}\n")
     models = load_configuration(tmp_path).models
     assert models.names == ("mine", "other")
@@ -132,7 +132,7 @@ def test_an_entry_that_names_what_there_is_not_breaks_the_whole_series(tmp_path:
     assert "there is no model 'none'" in str(models.problems[0])
 
 
-def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_the_warning_lists_skipped_folders_with_reasons(tmp_path: Path) -> None:
     make(tmp_path / "runs", "checkpoint-100", "checkpoint-200", "tmp-checkpoint-300", "checkpoint-400.tmp", ".old")
     for name in ("checkpoint-500", "checkpoint-600"):
         (tmp_path / "runs" / name).mkdir()
@@ -157,7 +157,7 @@ def test_every_folder_that_is_not_taken_is_named_with_its_reason(tmp_path: Path)
     ]
 
 
-def test_a_folder_without_any_checkpoint_names_what_it_holds(tmp_path: Path) -> None:
+def test_the_error_for_a_folder_without_checkpoints_lists_skipped_folders(tmp_path: Path) -> None:
     make(tmp_path / "runs", "tmp-checkpoint-300")
     (problem,) = read(tmp_path, "mine: {series: {folder: runs}}\n").problems
     assert "contains no checkpoints" in str(problem)

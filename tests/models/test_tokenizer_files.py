@@ -158,7 +158,7 @@ KINDS: dict[str, tuple[str | None, str, Callable[[], Tokenizer], dict[str, Any]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_file_is_the_tokenizer(kind: str, tmp_path: Path) -> None:
+def test_tokenizer_json_is_used_unchanged(kind: str, tmp_path: Path) -> None:
     name, family, make, fields = KINDS[kind]
     file = make()
     named = {} if name is None else {"tokenizer_class": name}
@@ -174,7 +174,7 @@ def test_the_file_is_the_tokenizer(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("adds_bos", [True, False])
-def test_the_file_says_whether_the_tokenizer_policy_has_a_start_token(tmp_path: Path, adds_bos: bool) -> None:
+def test_tokenizer_json_decides_about_the_start_token_of_policy_tokenizer(tmp_path: Path, adds_bos: bool) -> None:
     fields = {"tokenizer_class": "GPTNeoXTokenizer", "bos_token": "<s>", "add_bos_token": not adds_bos}
     folder = save_folder(tmp_path / "m", train_byte_level(adds_bos=adds_bos), "llama", **fields)
     always, as_it_is = (
@@ -186,7 +186,7 @@ def test_the_file_says_whether_the_tokenizer_policy_has_a_start_token(tmp_path: 
     assert as_it_is.start_token_id == (always.start_token_id if adds_bos else None)
 
 
-def test_a_classs_own_tokens_have_roles_only_where_the_vocabulary_has_them(tmp_path: Path) -> None:
+def test_special_tokens_of_a_class_need_an_entry_in_the_vocabulary(tmp_path: Path) -> None:
     # GPT-2's published tokenizer_config.json names no token: its class does.
     gpt2 = save_folder(tmp_path / "gpt2", train_byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer")
     assert tokenized(gpt2, tmp_path / "data").start_token == "<|endoftext|>"
@@ -196,7 +196,7 @@ def test_a_classs_own_tokens_have_roles_only_where_the_vocabulary_has_them(tmp_p
     assert len(model.tokenizer) == model.vocab_size
 
 
-def test_a_tokenizer_that_pads_or_cuts_in_its_file_gets_no_padding_token(tmp_path: Path) -> None:
+def test_padding_and_truncation_in_tokenizer_json_are_ignored(tmp_path: Path) -> None:
     file = train_byte_level()
     size = file.get_vocab_size()
     file.enable_truncation(3)
@@ -213,7 +213,7 @@ def describe_token(content: str, *, special: bool) -> dict[str, object]:
     return {"content": content, "special": special, **dict.fromkeys(("lstrip", "rstrip", "single_word"), False)}
 
 
-def test_tokens_that_the_file_lacks_are_added_with_the_ids_that_the_config_gives(tmp_path: Path) -> None:
+def test_tokens_of_tokenizer_config_json_are_added_with_their_ids(tmp_path: Path) -> None:
     size = train_byte_level().get_vocab_size()
     fields = {
         "bos_token": "<start>",
@@ -232,7 +232,7 @@ def test_tokens_that_the_file_lacks_are_added_with_the_ids_that_the_config_gives
         read_tokenizer_files(folder, "m")
 
 
-def test_a_start_token_that_the_model_has_no_row_for_is_refused(tmp_path: Path) -> None:
+def test_a_start_token_beyond_the_models_vocabulary_is_refused(tmp_path: Path) -> None:
     folder = save_folder(
         tmp_path / "m", train_byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<start>"
     )
@@ -243,7 +243,7 @@ def test_a_start_token_that_the_model_has_no_row_for_is_refused(tmp_path: Path) 
     assert tokenized(folder, tmp_path / "data", start_token="</s>").start_token == "</s>"
 
 
-def test_another_reading_by_transformers_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_warning_reports_that_transformers_gives_other_tokens(tmp_path: Path) -> None:
     folder = save_folder(
         tmp_path / "m", train_byte_level(split_by(r"\p{N}")), tokenizer_class="GPT2Tokenizer", bos_token="<s>"
     )
@@ -261,7 +261,7 @@ def test_another_reading_by_transformers_is_said_in_one_line(tmp_path: Path) -> 
         tokenized(same, tmp_path / "data")
 
 
-def test_a_servers_tokenizer_without_a_configuration_is_its_file(tmp_path: Path) -> None:
+def test_an_endpoint_without_config_json_uses_tokenizer_json(tmp_path: Path) -> None:
     file = train_byte_level(ignores_merges=True)
     folder = save_folder(tmp_path / "dolma2", file, None, tokenizer_class="GPT2Tokenizer", eos_token="<|endoftext|>")
     entry = ModelEntry(
@@ -277,7 +277,7 @@ def test_a_servers_tokenizer_without_a_configuration_is_its_file(tmp_path: Path)
     assert (model.start_token, model.vocab_size) == ("<|endoftext|>", file.get_vocab_size())
 
 
-def test_without_a_tokenizer_json_transformers_builds_it_of_the_other_files(tmp_path: Path) -> None:
+def test_without_tokenizer_json_transformers_builds_the_tokenizer(tmp_path: Path) -> None:
     file = train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
     folder = save_folder(tmp_path / "m", file, "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<s>")
     model = json.loads(file.to_str())["model"]
@@ -289,7 +289,7 @@ def test_without_a_tokenizer_json_transformers_builds_it_of_the_other_files(tmp_
     assert [text.ids for text in ours] == [text.ids for text in file.encode_batch(list(SENTENCES))]
 
 
-def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_tokenizer_json_raises_a_one_line_error(tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "m", train_byte_level(), bos_token="<s>")
     whole = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(whole[: len(whole) // 2])
@@ -297,7 +297,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
         tokenized(folder, tmp_path / "data")
 
 
-def test_a_control_is_trained_with_the_file(tmp_path: Path) -> None:
+def test_controls_are_trained_with_tokenizer_json(tmp_path: Path) -> None:
     file = train_byte_level()
     base = tokenized(
         save_folder(tmp_path / "m", file, tokenizer_class="GPT2Tokenizer", bos_token="<s>"), tmp_path / "data"

@@ -82,12 +82,12 @@ def test_an_owners_models_become_entries(hub: HubServer) -> None:
         ((), False),
     ],
 )
-def test_what_cannot_be_audited_is_not_proposed(files: tuple[str, ...], usable: bool) -> None:
+def test_models_that_cannot_be_audited_are_not_proposed(files: tuple[str, ...], usable: bool) -> None:
     assert bool(propose_entries([made("maker/m", files)], {})) is usable
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_hub_is_a_passing_fault(hub: HubServer, status: int) -> None:
+def test_a_busy_hub_raises_a_transient_error(hub: HubServer, status: int) -> None:
     hub.fail("/api/models", fault(status), times=1)
     with pytest.raises(
         TransientError, match=rf"maker cannot be fetched now: the hub is busy \(status {status}\).*try again"
@@ -103,7 +103,7 @@ def made(hub: str, files: tuple[str, ...] = FILES) -> ModelInfo:
     )
 
 
-def test_what_the_configuration_names_already_is_not_proposed() -> None:
+def test_configured_models_are_not_proposed() -> None:
     known = {
         "one": ModelEntry(name="one", hub="Maker/One", revision="another"),
         "here": ModelEntry(name="here", path=Path("/x")),

@@ -136,7 +136,7 @@ def repeat_header_key(folder: Path) -> None:
         ),
     ],
 )
-def test_weights_of_two_saves_or_none_are_refused_in_one_line(
+def test_ambiguous_or_damaged_weight_files_raise_a_one_line_error(
     single: Path, sharded: Path, tmp_path: Path, of_shards: bool, change: Change, words: str
 ) -> None:
     folder = Path(shutil.copytree(sharded if of_shards else single, tmp_path / "m"))
@@ -168,7 +168,7 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
         (False, copy_file("model.safetensors", "consolidated.safetensors"), "not read: consolidated.saf", False),
     ],
 )
-def test_what_is_not_read_is_named_and_not_digested(
+def test_a_warning_names_unread_files_which_are_not_digested(
     single: Path, sharded: Path, tmp_path: Path, of_shards: bool, change: Change, unread: str | None, is_digested: bool
 ) -> None:
     original = sharded if of_shards else single
@@ -188,7 +188,7 @@ def test_what_is_not_read_is_named_and_not_digested(
     assert (model.identity.weights_digest != plain.weights_digest) == is_digested
 
 
-def test_the_index_is_digested_if_it_decides(sharded: Path, tmp_path: Path) -> None:
+def test_the_index_is_digested_if_it_chooses_between_tensors(sharded: Path, tmp_path: Path) -> None:
     prints = []
     for shard in (FIRST, SECOND):
         folder = Path(shutil.copytree(sharded, tmp_path / shard))

@@ -69,7 +69,7 @@ def make_read_only(workspace: Workspace) -> Iterator[Workspace]:
         subprocess.run([umount, "--lazy", str(root)], check=True)
 
 
-def test_what_would_write_says_so_in_one_line_before_anything_runs(read_only: Workspace, tmp_path: Path) -> None:
+def test_commands_that_write_fail_before_they_run(read_only: Workspace, tmp_path: Path) -> None:
     texts = tmp_path / "t.jsonl"
     texts.write_text('{"text": "some words to be read"}\n{"text": "and more"}\n', encoding="utf-8")
     out = tmp_path / "s.parquet"
@@ -83,7 +83,7 @@ def test_what_would_write_says_so_in_one_line_before_anything_runs(read_only: Wo
         assert not out.exists()
 
 
-def test_what_only_reads_works_on_it(read_only: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_only_read_work(read_only: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = read_only.run("sql", "SELECT count(*) AS n FROM benchmarks", "--json")
     assert asked.exit_code == 0, asked.output
     export = read_only.run("export", "leaderboard", "--out", str(tmp_path / "leaderboard.csv"))
@@ -102,7 +102,7 @@ def test_what_only_reads_works_on_it(read_only: Workspace, tmp_path: Path, monke
     assert any("data folder" in line and "is not writable" in line for line in amiss), amiss
 
 
-def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_new_data_folder_is_private(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         make_private(tmp_path / "a" / "data")
@@ -111,7 +111,7 @@ def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a" / "data").stat().st_mode) == 0o700
 
 
-def test_a_command_that_makes_it_makes_it_private(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_creates_a_private_data_folder(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     root = workspace.root / "made by a command"
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(root))
     workspace.write_benchmarks(made=temporal([8]))
@@ -121,7 +121,7 @@ def test_a_command_that_makes_it_makes_it_private(workspace: Workspace, monkeypa
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
 
 
-def test_a_file_in_its_place(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_data_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_text("")
     with pytest.raises(DataError, match="cannot be written"):

@@ -44,7 +44,7 @@ def rows(**changes: object) -> pa.Table:
     return pa.Table.from_pylist([row])
 
 
-def test_every_table_is_listed_once_behind_what_it_is_made_from() -> None:
+def test_tables_are_listed_once_after_their_sources() -> None:
     declared = [one for one in vars(contracts).values() if isinstance(one, Table)]
     assert len(declared) == len(TABLES), "two tables have one name"
     names = list(TABLES)
@@ -54,7 +54,7 @@ def test_every_table_is_listed_once_behind_what_it_is_made_from() -> None:
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES.values() if table.in_warehouse], ids=lambda one: one.name)
-def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table) -> None:
+def test_keys_and_partitions_are_warehouse_columns(table: Table) -> None:
     stored = {column.warehouse_name for column in table.stored}
     assert table.key
     assert {*table.key} <= stored
@@ -65,7 +65,7 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
     assert {*table.text_columns} <= {*table.names}
 
 
-def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:
+def test_every_cache_table_is_a_kind_with_a_size_estimate() -> None:
     assert {kind.table.name for kind in KINDS.values()} == {
         one.name for one in TABLES.values() if one.storage == "cache"
     }
@@ -89,7 +89,7 @@ def test_a_table_without_text_quotes_nothing(tmp_path: Path) -> None:
                 assert ("secret" in str(found)) == quoted, table.name
 
 
-def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:
+def test_rows_that_violate_the_declaration_are_not_written(tmp_path: Path) -> None:
     paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     for wrong, words in (
         (rows().drop_columns(["number"]), "columns are missing: number"),
@@ -104,12 +104,12 @@ def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("changes", [{"number": None, "quoted": None}, {"number": 0.0}, {"number": 1.0}])
-def test_limits_allow_their_own_values_and_nulls(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_limits_include_their_bounds_and_nulls(tmp_path: Path, changes: dict[str, object]) -> None:
     step = LineageStep.now("run", "made", "1")
     assert store.write(DataPaths(tmp_path), step, MADE, PAIR, rows(**changes), upstream={})
 
 
-def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themselves(tmp_path: Path) -> None:
+def test_written_rows_have_the_declared_columns_and_keep_metadata(tmp_path: Path) -> None:
     paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     shuffled = rows().select(["run_id", "quoted", "at", "number", "benchmark", "model"])
     version = store.write(paths, step, MADE, PAIR, shuffled.replace_schema_metadata({"of": "me"}), upstream={})
@@ -122,7 +122,7 @@ def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themse
     assert pq.read_schema(folder / "run_id=run.parquet").metadata[b"of"] == b"me"
 
 
-def test_what_lies_in_no_file_of_its_own_cannot_be_written(tmp_path: Path) -> None:
+def test_a_table_without_files_cannot_be_written(tmp_path: Path) -> None:
     empty = TABLES["token_statistics"].empty_table()
     with pytest.raises(TypeError, match="the table token_statistics has no files"):
         store.write(

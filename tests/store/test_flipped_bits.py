@@ -227,7 +227,7 @@ SORTS = (
 
 @pytest.mark.usefixtures("one_thread", "quick_audits")
 @pytest.mark.parametrize("sort", SORTS)
-def test_no_reader_gets_another_number(kept: Kept, sort: str) -> None:
+def test_no_reader_returns_another_number_after_a_flipped_bit(kept: Kept, sort: str) -> None:
     assert set(SORTS) == set(kept.readers)
     (path, read), chance = kept.readers[sort], random.Random(f"flips of {sort}")
     expected: Any = read()
@@ -279,7 +279,7 @@ def rows(paths: DataPaths, statements: Mapping[Path, str]) -> dict[Path, list[st
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_no_build_of_the_warehouse_loads_another_number(kept: Kept) -> None:
+def test_no_warehouse_build_loads_another_number_after_a_flipped_bit(kept: Kept) -> None:
     paths, statements, chance = kept.paths, loaded_files(kept), random.Random("flips of a build")
     part = min(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
     of_part = {*pq.read_table(part, columns=["key"], partitioning=None)["key"].to_pylist()}

@@ -23,7 +23,7 @@ from audit_pipeline.store.integrity import (
 DOCUMENT = {"z": 1, "a": "é<script>", "n": [1.5, None, {"day": date(2026, 1, 2)}], "digest": "0" * 64, "last": True}
 
 
-def test_no_bit_of_a_json_file_changes_unseen(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_json_file_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     write_json(path, DOCUMENT)
     whole, value = path.read_bytes(), read_json(path)
@@ -42,7 +42,7 @@ def test_no_bit_of_a_json_file_changes_unseen(tmp_path: Path) -> None:
     assert noticed > 0.9 * len(bits)
 
 
-def test_json_that_carries_no_digest_is_read_as_it_is(tmp_path: Path) -> None:
+def test_json_without_a_digest_is_read_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     for content in ("{}", '{"a": 1}', "[1, 2]", "3", f'{{"a": "{"0" * 64}"}}'):
         path.write_text(content)
@@ -54,7 +54,7 @@ def test_json_that_carries_no_digest_is_read_as_it_is(tmp_path: Path) -> None:
     assert REST_SHA256 in path.read_text()
 
 
-def test_what_was_read_with_its_digest_is_written_with_its_own(tmp_path: Path) -> None:
+def test_a_document_is_written_with_a_new_digest(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     write_json(path, {"a": 1, "b": 2})
     raw = json.loads(path.read_text())
@@ -65,7 +65,7 @@ def test_what_was_read_with_its_digest_is_written_with_its_own(tmp_path: Path) -
         read_json(path)
 
 
-def test_a_folder_is_compared_file_by_file(tmp_path: Path) -> None:
+def test_the_digests_of_a_folder_detect_changed_and_missing_files(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "texts").write_text("one")
@@ -82,7 +82,7 @@ def test_a_folder_is_compared_file_by_file(tmp_path: Path) -> None:
         require_matching_digests(tmp_path, {"texts": digests["texts"]}, "the model")
 
 
-def test_a_file_is_read_once_as_long_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_of_an_unchanged_file_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, read = tmp_path / "file", []
     compute = integrity.file_sha256
     monkeypatch.setattr(integrity, "file_sha256", lambda file: (read.append(file), compute(file))[1])

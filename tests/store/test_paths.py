@@ -57,7 +57,7 @@ def test_the_nearest_workspace_around_the_current_folder_is_used(
         assert not is_shipped(config_dir())
 
 
-def test_other_projects_workspaces_and_folders_without_a_configuration_are_none(
+def test_other_projects_and_folders_without_config_are_no_workspace(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laid_out(tmp_path / "other", "load_from:\n  - python_module: somebody.elses\n")
@@ -67,9 +67,7 @@ def test_other_projects_workspaces_and_folders_without_a_configuration_are_none(
         assert find_workspace() is None
 
 
-def test_a_checkout_is_the_workspace_of_whoever_is_in_none(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkout_is_the_default_workspace(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out(package)
     mine = laid_out(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
@@ -78,7 +76,7 @@ def test_a_checkout_is_the_workspace_of_whoever_is_in_none(
     assert config_dir() == mine / "config"
 
 
-def test_the_environment_goes_before_all_of_them(
+def test_environment_variables_override_workspaces(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = laid_out(tmp_path / "mine")

@@ -51,7 +51,7 @@ def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
     return replace(model, located=replace(model.located, entry=entry))
 
 
-def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Tiny) -> None:
+def test_available_statistics_are_cached_and_missing_ones_are_empty(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
     model, paths = behind(whole, top_logprobs=0), DataPaths(tmp_path)
     summary = compute(model, TEXTS, paths, lambda: Narrow(forward, model))
@@ -70,7 +70,7 @@ def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Tiny) -> 
             assert found[name] == []
 
 
-def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(tmp_path, tiny: Tiny) -> None:
+def test_detectors_without_their_statistics_are_not_applicable(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
     model = behind(whole)
     session = Session(model, select(), DataPaths(tmp_path))
@@ -89,7 +89,7 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
 
 
 @pytest.mark.parametrize("kind", ["logits", "topk", "renyi", "temperatures"])
-def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Tiny, kind) -> None:
+def test_an_unavailable_kind_is_refused_before_anything_runs(tmp_path, tiny: Tiny, kind) -> None:
     whole, _ = tiny("llama")
     model = behind(whole)
     assert not KINDS[kind].is_available_from(model.has_statistic)
@@ -111,7 +111,7 @@ def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tin
         ("vllm", {"top_logprobs": 0}, {"logprob", "rank"}),
     ],
 )
-def test_what_each_dialect_gives(tiny: Tiny, dialect: str, more: dict[str, object], gives: set[str]) -> None:
+def test_statistics_of_each_dialect(tiny: Tiny, dialect: str, more: dict[str, object], gives: set[str]) -> None:
     model = behind(tiny("llama")[0], dialect=dialect, **more)
     names = {"logprob", "mean", "std", "max_logprob", "argmax_id", "rank", "topk", "logits", "log_mass_40", "branches"}
     assert {name for name in names if model.has_statistic(name)} == gives

@@ -46,7 +46,7 @@ def rows_of(vocabulary: int, dtype: torch.dtype) -> torch.Tensor:
     ("vocabulary", "dtype"),
     [(vocabulary, dtype) for vocabulary in (17, 49_152, 151_936) for dtype in (torch.float32, torch.bfloat16)],
 )
-def test_every_statistic_is_that_of_the_sweep(vocabulary: int, dtype: torch.dtype) -> None:
+def test_compiled_statistics_equal_the_sweep(vocabulary: int, dtype: torch.dtype) -> None:
     """Seven rows, five at a time: the last block is filled up."""
     logits = rows_of(vocabulary, dtype)
     target = torch.tensor([0, 1, 2, 3, 3, 3, vocabulary - 1])
@@ -64,7 +64,7 @@ def test_every_statistic_is_that_of_the_sweep(vocabulary: int, dtype: torch.dtyp
         torch.testing.assert_close(ours, reference, rtol=tolerance, atol=tolerance)
 
 
-def test_the_check_at_loading_tries_them(
+def test_the_load_check_tries_compiled_reductions(
     tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, forward = tiny("llama")
@@ -84,7 +84,7 @@ def test_the_check_at_loading_tries_them(
     assert not load_checks._is_compiled_reduction_equal(forward)
 
 
-def test_a_model_that_was_checked_runs_with_them(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> None:
+def test_a_checked_model_uses_compiled_reductions(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> None:
     model, forward = tiny("llama")
     compiled = ForwardPass(forward.model, model.vocab_size, replace(forward.checked, compiled=True))
     for ours, expected in zip(score(model, compiled, SENTENCES), score(model, forward, SENTENCES), strict=True):
@@ -92,7 +92,7 @@ def test_a_model_that_was_checked_runs_with_them(tiny: Callable[[str], tuple[Tok
             np.testing.assert_allclose(ours[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
-def test_a_head_is_multiplied_in_rows_of_one_number() -> None:
+def test_the_head_is_multiplied_in_blocks_of_equal_row_count() -> None:
     generator = torch.Generator().manual_seed(0)
     head = Head(torch.randn(17, 4, generator=generator), torch.randn(17, generator=generator), 0.5, 3.0)
     hidden, target = torch.randn(7, 4, generator=generator), torch.arange(7)

@@ -69,7 +69,7 @@ def test_three_tokens_by_hand() -> None:
     assert ours["std_at_beta"][0, two] == pytest.approx(math.log(4) * math.sqrt(2) / 3, abs=1e-6)
 
 
-def test_a_certain_token_leaves_the_floor_of_the_others() -> None:
+def test_a_certain_token_leaves_the_floor_of_other_tokens() -> None:
     logits = torch.full((2, 5001), -torch.inf)
     logits[0, 0] = logits[1, 5000] = 3.0
     ours = reduced(ComputedLogits(logits), columns=64)
@@ -119,14 +119,14 @@ def test_a_whole_vocabulary(largest: float | None, at: int) -> None:
 
 
 @pytest.mark.slow
-def test_blocks_and_rows_of_every_size_give_the_same() -> None:
+def test_block_and_row_sizes_do_not_change_the_sums() -> None:
     logits = torch.randn(11, 97, generator=torch.Generator().manual_seed(2)) * 8
     whole = reduced(ComputedLogits(logits), 11, 97)
     for rows, columns in ((1, 1), (7, 16), (10, 96), (64, 1024)):
         assert_like(reduced(ComputedLogits(logits), rows, columns), whole, 2e-6)
 
 
-def test_a_head_gives_what_its_logits_give() -> None:
+def test_a_head_gives_the_sums_of_its_logits() -> None:
     generator = torch.Generator().manual_seed(3)
     head = Head(torch.randn(500, 24, generator=generator), None, 1.0, 30.0)
     logits = HeadLogits(head, torch.randn(9, 24, generator=generator))

@@ -52,7 +52,7 @@ def assert_same(found: Sequence[WindowResult], expected: Sequence[WindowResult])
         pytest.param("gemma2", 0.8, marks=pytest.mark.slow),
     ],
 )
-def test_layers_that_are_not_in_memory_give_what_they_give_there(
+def test_layers_on_disk_give_the_results_of_layers_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, share: float
 ) -> None:
     layers = {} if family == "bloom" else {"num_hidden_layers": 5}
@@ -95,7 +95,7 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
     assert bounds[0] == pytest.approx(bounds[1], abs=1e-3)
 
 
-def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:
+def test_a_model_on_several_devices_has_its_own_load_check(tmp_path: Path) -> None:
     folder, paths = save_model(tmp_path / "model"), DataPaths(tmp_path / "data")
     entries = [tokenized(folder, paths.root, **fields) for fields in ({}, {"devices": "auto"})]
     [own] = {model.identity.model_fingerprint for model in entries}
@@ -109,7 +109,7 @@ def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:
     assert [is_prefix_rerun(model, paths) for model in entries] == [True, False]
 
 
-def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenth_of_main_memory_is_reserved_for_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_model(tmp_path / "model", num_hidden_layers=5)
     model = tokenized(folder, tmp_path / "data", devices="auto")
     size = compute_weight_bytes(model, "cpu")
@@ -122,7 +122,7 @@ def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch:
     assert devices == [{"cpu", "meta"}, {"cpu"}]
 
 
-def test_a_model_that_fits_lies_on_one_device(tmp_path: Path) -> None:
+def test_a_model_that_fits_is_on_one_device(tmp_path: Path) -> None:
     folder, messages = save_model(tmp_path / "model"), list[str]()
     spread = load_weights(tokenized(folder, tmp_path / "data", devices="auto"), "cpu", messages.append)
     assert {parameter.device.type for parameter in spread.parameters()} == {"cpu"}

@@ -51,7 +51,7 @@ def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: Enco
 
 
 @pytest.mark.parametrize("family", slow_but({"llama", "gemma3", "bloom"}, [*SHARED, *ANEW]))
-def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: Tiny) -> None:
+def test_every_architecture_gives_the_results_of_prefix_and_text_together(family: str, tiny: Tiny) -> None:
     model, forward = tiny(family)
     assert forward.shared_prefix is (family in SHARED)
     prefix, encoded = encode_prefix(model, SHOTS), encode(model, TEXTS)
@@ -68,9 +68,7 @@ def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: T
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "mistral", "gpt2"])
-def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
-    family: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_in_pieces_does_not_change_results(family: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     model, forward = tiny(family)
     prefix, encoded = encode_prefix(model, SENTENCES[0][:20]), encode(model, [SENTENCES[5], "The", SENTENCES[2]])
     whole = logprobs(forward, prefix, encoded, range(3))
@@ -104,7 +102,7 @@ def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
             np.testing.assert_allclose(other, row, atol=1e-4)
 
 
-def test_the_prefix_is_run_once(tiny: Tiny) -> None:
+def test_the_prefix_runs_once(tiny: Tiny) -> None:
     model, forward = tiny("llama")
     prefix, encoded = encode_prefix(model, f"{SENTENCES[3]} once"), encode(model, TEXTS)
     alone = []
@@ -116,7 +114,9 @@ def test_the_prefix_is_run_once(tiny: Tiny) -> None:
     assert alone[1] < len(prefix.ids)
 
 
-def test_a_wrong_attention_is_found_out(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_load_check_detects_a_model_that_changes_attention(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
     """A model that changes what attention hands back is run anew, and gives what prefix + text give."""
     model = tokenized(tiny_folder("llama"), tmp_path)
     forward = forward_of(model)
@@ -173,7 +173,7 @@ def as_lists(table: pa.Table) -> dict[str, list[float]]:
     return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
 
 
-def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Tiny, tmp_path: Path) -> None:
+def test_cached_rows_equal_fresh_rows_and_a_stopped_run_resumes(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     prefix, other = encode_prefix(model, SHOTS), encode_prefix(model, SENTENCES[4])
     fresh, grown = DataPaths(tmp_path / "fresh"), DataPaths(tmp_path / "grown")
@@ -197,7 +197,7 @@ def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Tiny, t
     assert set(read_prefixed(model, TEXTS, other, grown).column("prefix_sha256").to_pylist()) == {other.sha256}
 
 
-def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
+def test_a_text_that_does_not_fit_after_the_prefix_has_no_row(
     tiny: Tiny, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model, forward = tiny("llama")
@@ -218,9 +218,7 @@ def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
 
 @pytest.mark.parametrize("policy", ["always", "tokenizer"])
 @pytest.mark.parametrize("adds_bos", [False, True])
-def test_one_start_token_stands_before_the_prefix_and_none_before_the_text(
-    policy: str, adds_bos: bool, tmp_path: Path
-) -> None:
+def test_the_prefix_has_one_start_token_and_the_text_none(policy: str, adds_bos: bool, tmp_path: Path) -> None:
     model = tokenized(save_model(tmp_path / "model", adds_bos=adds_bos), tmp_path, start_token_policy=policy)
     prefix, [text] = encode_prefix(model, SENTENCES[0]), encode(model, [SENTENCES[1]])
     [own] = encode(model, [SENTENCES[0]])

@@ -100,7 +100,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def test_a_part_is_looked_through_once_however_often_it_is_asked(tmp_path: Path, reads: list[str]) -> None:
+def test_the_keys_of_a_part_are_read_once(tmp_path: Path, reads: list[str]) -> None:
     write_parts(tmp_path, [["a", "bb"], ["ccc"]])
     cache = open_cache(tmp_path)
     names = [path.name for path in parts(tmp_path)]
@@ -116,7 +116,7 @@ def test_a_part_is_looked_through_once_however_often_it_is_asked(tmp_path: Path,
     assert len(reads) == 3
 
 
-def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[str]) -> None:
+def test_only_parts_with_a_requested_row_are_read(tmp_path: Path, reads: list[str]) -> None:
     write_parts(tmp_path, [["a", "bb"], ["ccc"], ["d"]])
     cache = open_cache(tmp_path)
     known(cache)
@@ -129,7 +129,7 @@ def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[
 
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "column", "flipped bit"])
-def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str, looks: bool) -> None:
+def test_a_damaged_part_is_set_aside(tmp_path: Path, damage: str, looks: bool) -> None:
     write_parts(tmp_path, [["a"], ["bb"]])
     broken, whole = parts(tmp_path)
     for part in (broken, whole):
@@ -157,7 +157,7 @@ def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str, look
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
-def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_part_does_not_count_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, [["a"]])
 
     def refuse(*args: object, **kwargs: object) -> None:
@@ -169,7 +169,7 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     assert len(parts(tmp_path)) == 1
 
 
-def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_an_error_and_keeps_earlier_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, [["a"]])
     cache = open_cache(tmp_path)
     cache.append(row("b", 2.0))

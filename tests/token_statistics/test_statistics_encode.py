@@ -48,7 +48,7 @@ def one(model: TokenizedModel, text: str) -> EncodedText:
 
 
 @pytest.mark.parametrize("adds_bos", [True, False])
-def test_always_puts_exactly_one_start_token_in_front(of: Of, adds_bos: bool) -> None:
+def test_policy_always_adds_exactly_one_start_token(of: Of, adds_bos: bool) -> None:
     model = of(adds_bos=adds_bos)
     text = one(model, SENTENCES[0])
     assert text.start_token_id == model.tokenizer.find_id("<s>")
@@ -57,7 +57,7 @@ def test_always_puts_exactly_one_start_token_in_front(of: Of, adds_bos: bool) ->
     assert (text.char_start[0], text.char_end[-1]) == (0, len(SENTENCES[0]))
 
 
-def test_tokenizer_policy_takes_what_the_tokenizer_gives(of: Of) -> None:
+def test_policy_tokenizer_keeps_the_tokens_of_the_tokenizer(of: Of) -> None:
     adding = one(of(adds_bos=True, start_token_policy="tokenizer"), SENTENCES[0])
     plain = one(of(adds_bos=False, start_token_policy="tokenizer"), SENTENCES[0])
     np.testing.assert_array_equal(adding.token_id, plain.token_id)
@@ -71,7 +71,7 @@ def test_tokenizer_policy_takes_what_the_tokenizer_gives(of: Of) -> None:
     ("policy", "adds_bos", "scored"),
     [("always", False, 1), ("always", True, 1), ("tokenizer", False, 0), ("tokenizer", True, 1)],
 )
-def test_texts_of_one_token_and_of_none(of: Of, policy: str, adds_bos: bool, scored: int) -> None:
+def test_texts_of_one_token_and_empty_texts(of: Of, policy: str, adds_bos: bool, scored: int) -> None:
     text, empty = encode(of(adds_bos=adds_bos, start_token_policy=policy), ["a", ""])
     assert (len(text.token_id), text.n_scored) == (1, scored)
     assert (len(empty.token_id), empty.n_scored) == (0, 0)
@@ -90,7 +90,7 @@ def test_emoji_and_token_zero_are_text_like_any_other(of: Of) -> None:
 
 @max_examples(60)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=5))
-def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: list[str]) -> None:
+def test_texts_are_encoded_independently_with_valid_offsets(of: Of, texts: list[str]) -> None:
     model = of(adds_bos=False)
     for text, together in zip(texts, encode(model, texts), strict=True):
         alone = one(model, text)
@@ -169,7 +169,7 @@ PARTS = (
 @given(
     parts=st.lists(st.sampled_from(PARTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=12)
 )
-def test_every_character_belongs_to_a_token_whatever_a_tokenizer_does_to_the_text(kind: str, parts: list[str]) -> None:
+def test_every_character_belongs_to_a_token_for_every_tokenizer(kind: str, parts: list[str]) -> None:
     text = "".join(parts)
     encoding = _build_once(kind).encode(text)
     spans = widen_spans(text, np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
@@ -207,7 +207,7 @@ def _build_once(kind: str) -> Tokenizer:
         ("\u0301", [], []),
     ],
 )
-def test_characters_that_a_tokenizer_leaves_out(
+def test_characters_without_a_token_join_a_neighbour(
     text: str, offsets: list[tuple[int, int]], spans: list[tuple[int, int]]
 ) -> None:
     assert list(map(tuple, widen_spans(text, np.array(offsets, dtype=np.int32).reshape(-1, 2)).tolist())) == spans
@@ -233,7 +233,7 @@ def test_decomposed_text_is_scored_and_quoted_with_its_accents(tmp_path: Path) -
     assert quotation.prefix + "".join(quotation.pieces) == decomposed
 
 
-def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) -> None:
+def test_a_special_token_beyond_the_vocabulary_is_read_as_text(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     size = len(tokenizer)
@@ -249,7 +249,7 @@ def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) ->
     assert model.tokenizer.find_id("</s>") in one(model, "a </s> b").token_id
 
 
-def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "m", vocab_size=100)
     model = tokenized(folder, tmp_path, start_token_policy="tokenizer")
     with pytest.raises(ModelError, match="do not belong together"):
@@ -257,7 +257,7 @@ def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
 
 
 @given(st.none() | st.integers(2, 200), st.none() | st.integers(1, 200))
-def test_window_and_stride_always_fit(tiny: Tiny, window: int | None, stride: int | None) -> None:
+def test_window_and_stride_fit_the_context(tiny: Tiny, window: int | None, stride: int | None) -> None:
     model, _ = tiny("llama")
     if window is not None and stride is not None and stride >= window:
         return
@@ -274,9 +274,7 @@ def key_of(model: TokenizedModel, sha256: str, kind: Kind) -> str:
     return cache_keys(model, [sha256], kind)[sha256]
 
 
-def test_keys_change_with_what_changes_a_row_and_nothing_else(
-    of: Of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_keys_change_only_if_a_row_changes(of: Of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sha = text_sha256("text")
     base = key_of(of(adds_bos=False), sha, "base")
     others = {

@@ -134,7 +134,7 @@ def test_every_declared_statistic_is_computed_in_its_type() -> None:
         assert ours[field.name].numpy().dtype == field.type.value_type.to_pandas_dtype(), field.name
 
 
-def test_topk_mass_and_collision_are_those_of_the_plain_formula() -> None:
+def test_topk_mass_and_collision_match_the_plain_formula() -> None:
     generator = torch.Generator().manual_seed(7)
     for scale in (0.01, 1.0, 30.0):
         logits = torch.randn(20, 203, generator=generator) * scale
@@ -144,7 +144,7 @@ def test_topk_mass_and_collision_are_those_of_the_plain_formula() -> None:
         np.testing.assert_allclose(ours["log_sum_p2"].numpy(), np.log((p**2).sum(axis=1)), atol=2e-5)
 
 
-def test_only_what_is_wanted_is_there() -> None:
+def test_only_requested_statistics_are_computed() -> None:
     logits = ComputedLogits(torch.zeros(2, 5))
     assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"logprob"})) == {"logprob"}
     assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"mean"})) == {"logprob", "mean", "std"}
@@ -175,7 +175,7 @@ def written_out(logits: HeadLogits) -> torch.Tensor:
     st.sampled_from([1.0, 0.125, 4.0]),
     st.booleans(),
 )
-def test_a_head_in_blocks_is_the_head_as_a_whole(
+def test_a_head_in_blocks_equals_the_whole_head(
     seed: int, vocabulary: int, softcap: float | None, scale: float, with_bias: bool
 ) -> None:
     logits = head_and_hidden(seed, vocabulary, torch.float32, softcap, scale, with_bias)
@@ -197,7 +197,7 @@ def test_a_head_in_blocks_is_the_head_as_a_whole(
 
 @pytest.mark.parametrize("softcap", [None, 30.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_targets_logit_is_the_one_of_its_block(dtype: torch.dtype, softcap: float | None) -> None:
+def test_the_logit_of_the_target_equals_the_logit_in_its_block(dtype: torch.dtype, softcap: float | None) -> None:
     """Bit for bit here, so that its equals are not counted among the larger ones."""
     logits = head_and_hidden(3, 1000, dtype, softcap, 0.5, True)
     target = torch.randint(1000, (33,), generator=torch.Generator().manual_seed(4))
@@ -217,7 +217,7 @@ def test_a_head_in_half_precision_rounds_as_the_model_does() -> None:
 
 
 @pytest.mark.parametrize("positions", [0, 1, 2, 129, 130])
-def test_the_best_token_has_rank_0_however_many_positions_there_are(positions: int) -> None:
+def test_the_best_token_has_rank_0_for_any_number_of_positions(positions: int) -> None:
     """The target's logit is multiplied in another shape than its block, which may change its last bit."""
     generator = torch.Generator().manual_seed(positions)
     head = Head(torch.randn(3000, 576, generator=generator), None, 1.0, None)
@@ -231,7 +231,7 @@ def test_the_best_token_has_rank_0_however_many_positions_there_are(positions: i
 
 
 @pytest.mark.parametrize("positions", [0, 1, 9])
-def test_what_is_fetched_is_what_was_found(positions: int) -> None:
+def test_fetched_arrays_equal_the_reduced_tensors(positions: int) -> None:
     logits = torch.randn(positions, 50, generator=torch.Generator().manual_seed(1))
     logits[:, 3] = -torch.inf
     reduced = reduce(logits, [3] * positions, "topk", "logits")
@@ -266,7 +266,7 @@ def drawn_by_brute_force(row: np.ndarray, token: int) -> tuple[list[float], floa
 @given(
     st.integers(0, 2**31), st.integers(1, 9), st.sampled_from([3, 39, 41, 300, 700]), st.sampled_from([0.1, 1.0, 8.0])
 )
-def test_ways_of_drawing_are_those_that_are_spelled_out(seed: int, n: int, vocabulary: int, scale: float) -> None:
+def test_decodings_match_a_brute_force_computation(seed: int, n: int, vocabulary: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, vocabulary, generator=generator) * scale
     # Some tokens are tied, some cannot be.
@@ -283,7 +283,7 @@ def test_ways_of_drawing_are_those_that_are_spelled_out(seed: int, n: int, vocab
                 np.testing.assert_allclose(values, expected, atol=2e-5, rtol=2e-6)
 
 
-def test_a_nucleus_of_most_of_a_large_vocabulary_is_ranked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_nucleus_is_ranked_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(1)
     # Nuclei of thousands of tokens, of about a thousand, and of a few.
     logits = torch.randn(6, 20_000, generator=generator) * torch.tensor([0.3, 0.3, 3.0, 3.0, 9.0, 9.0]).unsqueeze(1)
@@ -297,7 +297,7 @@ def test_a_nucleus_of_most_of_a_large_vocabulary_is_ranked_whole(monkeypatch: py
     torch.testing.assert_close(ours, whole, atol=1e-5, rtol=0)
 
 
-def test_tokens_that_are_tied_with_the_last_can_be_drawn() -> None:
+def test_tokens_tied_with_the_last_token_can_be_drawn() -> None:
     flat = reduce(torch.zeros(1, 47), [46], "log_p_drawn")["log_p_drawn"][0].tolist()
     # Of 47 equal tokens the nucleus has 43 and the top 40, and each of the 47 is as likely as if it were one of them.
     sizes = {"all": 47, "top-k 40": 40, "top-p 0.9": 43}
