@@ -1,4 +1,4 @@
-"""Small .gguf files: what one says of its model and its tokenizer, and no weights."""
+"""Small .gguf files with metadata of a model and its tokenizer, without usable weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = {bool: "bool", int: "uint32", str: "string", list: "array"}
 
 
 def write_gguf(path: Path, *, architecture: str = "llama", **fields: Any) -> Path:
-    """A .gguf with fields of its own (a dot is written as two underscores) and one tensor."""
+    """Write a .gguf with one tensor and the given fields. Two underscores in a field's name stand for a dot."""
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, architecture)
     sizes = {
@@ -41,7 +41,7 @@ def write_gguf(path: Path, *, architecture: str = "llama", **fields: Any) -> Pat
 
 
 def write_bpe_gguf(path: Path, tokenizer: Tokenizer, **fields: Any) -> Path:
-    """A llama's .gguf with the vocabulary and the merges of a byte-level BPE."""
+    """Write the .gguf of a Llama with the vocabulary and the merges of a byte-level BPE."""
     model = json.loads(tokenizer.to_str())
     by_id = sorted((number, token) for token, number in tokenizer.get_vocab().items())
     added = {token["id"] for token in model["added_tokens"]}

@@ -1,5 +1,7 @@
-"""A hub of its own for every test, and processes that use it as a user's do: huggingface_hub reads its settings when it
-is imported, so each has an environment of its own."""
+"""Fixtures with a local hub, and processes that use it.
+
+huggingface_hub reads its settings when it is imported, so each process has its own environment.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def cli(run: Callable[..., Done]) -> Callable[..., Done]:
 
 @pytest.fixture
 def told(run: Callable[..., Done]) -> Callable[..., Any]:
-    """What a function of in_process.py returns for each of the arguments."""
+    """Return a function that calls a function of in_process.py in a new process, once per argument."""
 
     def told(function: str, *arguments: Any, **variables: str) -> Any:
         script = str(Path(__file__).parent / "in_process.py")

@@ -1,4 +1,4 @@
-"""Corpora of the hub streamed through `datasets` and the hub's file system: counted, killed, cut off and refused."""
+"""Corpora of the hub, streamed through `datasets` and the hub's file system."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tiny_model(tiny_folder: Callable[[str], Path]) -> Path:
 
 @pytest.fixture
 def plain(tiny_model: Path) -> Callable[[Sequence[str]], dict[int, int]]:
-    """Every token of the texts, one after the other."""
+    """Return a function that counts the tokens of texts one text at a time."""
     tokenizer = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
 
     def count(texts: Sequence[str]) -> dict[int, int]:
@@ -65,7 +65,7 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
     plain: Callable[[Sequence[str]], dict[int, int]],
     configured: Callable[..., dict[str, str]],
 ) -> None:
-    """The corpora that are shipped, and one with files of three formats."""
+    """The corpora are the shipped ones, and one with files of three formats."""
     made = {"c4_en": c4(), "chinesewebtext": chinese_web_text(), "mixed": mixed()}
     for name, (files, _) in zip((C4, CHINESE, "maker/mixed"), made.values(), strict=True):
         hub.add("dataset", name, files)

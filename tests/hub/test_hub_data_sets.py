@@ -1,4 +1,4 @@
-"""Data sets of the hub through `datasets` and huggingface_hub, as the shipped benchmarks name them; made-up texts."""
+"""Data sets of the hub with the names of the shipped benchmarks and synthetic texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS = [{"input": f"a made up row {number}", "label": number % 2} for number in 
 
 @pytest.fixture
 def shipped(hub: HubServer) -> dict[str, Repository]:
-    """The data sets that the shipped benchmarks are made of."""
+    """Add the data sets of the shipped benchmarks to the hub."""
     made = {WIKIMIA: wikimia((32, 64, 128)), BOOKMIA: bookmia(), MIMIR: mimir()}
     return {name: hub.add("dataset", name, files, gated=name == MIMIR) for name, files in made.items()}
 
@@ -170,7 +170,7 @@ def test_transient_faults_are_retried_or_reported(
 def test_no_other_version_of_a_data_set_is_read(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
-    """Where the hub does not answer, `datasets` falls back on whatever it read last."""
+    """Without an answer of the hub, `datasets` would use the version that it read last."""
     first = hub.add("dataset", "maker/rows", {"data/train.jsonl": jsonl(ROWS)})
     old = first.refs["main"]
     first.refs["v1"] = old

@@ -1,4 +1,4 @@
-"""Models of the hub through the real client: fetched by id and revision, offline from the cache, refused, cut off."""
+"""Models of the hub through the real client: revisions, the offline cache, refusals and broken connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exported benchmark is sent to the hub by the real client, and built again from there."""
+"""Export of a benchmark to the hub by the real client, and a build from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "maker/made"
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Two lengths of a family, built."""
+    """Build two lengths of a family."""
     workspace = make_workspace(tmp_path / "ours", monkeypatch)
     workspace.write_benchmarks(made=temporal([12, 16], calibration_fraction=0.3))
     workspace.fetch(*made_documents(6, 60))

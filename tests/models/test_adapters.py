@@ -1,4 +1,4 @@
-"""Adapters on a base: scored as the merged model, exchanged over it, refused in one line where they do not fit."""
+"""Adapters on a base model: scores, exchange in memory, and refusals."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def scores_of(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
 def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
     """Return the log-probabilities of all tokens but the first of each sentence, computed in float64.
 
-    Merged weights and weights beside them are different float32 sums, so float32 would compare rounding.
+    Merged and separate weights are different float32 sums, so a comparison in float32 would measure rounding.
     """
     exact = copy.deepcopy(module).double()
     parts = []

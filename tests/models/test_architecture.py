@@ -1,4 +1,4 @@
-"""Models that cannot be audited: the error names the cause, in one line, and nothing of a library stands before it."""
+"""Models that cannot be audited. Each error is one line that names the cause, and no library prints anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Changed = Callable[..., Path]
 
 @pytest.fixture
 def changed(tiny_folder: Folder, tmp_path: Path) -> Changed:
-    """A copy of a tiny Llama whose config.json says something else; None takes a key out."""
+    """Return a function that copies a tiny model and changes fields of its config.json. None removes a field."""
 
     def make(family: str = "llama", **fields: Any) -> Path:
         folder = shutil.copytree(tiny_folder(family), tmp_path / "changed")
@@ -35,7 +35,7 @@ def changed(tiny_folder: Folder, tmp_path: Path) -> Changed:
 
 @pytest.fixture
 def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Path], str]:
-    """The one line that loading a folder ends with; nothing else is printed."""
+    """Return a function that loads a folder and returns the one-line error. Nothing else may be printed."""
 
     def load(folder: Path) -> str:
         capfd.readouterr()

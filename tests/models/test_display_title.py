@@ -1,4 +1,4 @@
-"""Titles of models: what the files are, and the title of the entry leaves out, follows in brackets."""
+"""Titles of models, with the facts about the files in brackets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models behind an interface: which files are looked for, what stands for their weights, and when they are others."""
+"""Models at an endpoint: their files, their identity, and the detection of another model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a .gguf says of itself: the rule that its texts are split by, and whether it is a whole model."""
+"""Metadata of a .gguf: its split rule, and the check that it holds a whole model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def load_with_rule(folder: Path, name: str | None, **fields: object) -> TokenizedModel:
-    """A model with GPT-2-like merges, whose .gguf names a rule."""
+    """Load a model with GPT-2-like merges whose .gguf names a split rule."""
     rule = {} if name is None else {"tokenizer__ggml__pre": name}
     return tokenized(write_bpe_gguf(folder / f"{name}.gguf", train_byte_level(), **rule, **fields), folder / "data")
 

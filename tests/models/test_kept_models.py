@@ -1,4 +1,4 @@
-"""What is kept of a model: tokenizers as they encode, weights out of a .gguf, and noticing an altered byte."""
+"""Stored copies of models: tokenizers, converted weights, and the detection of changed bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*It is rebuilt")
 
 @pytest.fixture
 def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenizedModel:
-    """A model that is said to come out of a .gguf: what transformers makes of one is the tiny folder's model."""
+    """Return a model of a .gguf. Patches make transformers read the tiny folder's model instead of the file."""
     folder = tmp_path / "files"
     shutil.copytree(tiny_folder("llama"), folder)
     (folder / "config.json").rename(folder / "config.kept")

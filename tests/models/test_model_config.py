@@ -1,4 +1,4 @@
-"""config/models.yaml: what is accepted, what is refused and in which words; what a typed name resolves to."""
+"""config/models.yaml: valid and invalid entries, and the resolution of typed names."""
 
 from __future__ import annotations
 

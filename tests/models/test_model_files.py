@@ -1,4 +1,4 @@
-"""Finding and reading model files: what is refused, what is cut short, the hub's cache, fingerprints."""
+"""Location and reading of model files: refusals, damage, start tokens and fingerprints."""
 
 from __future__ import annotations
 

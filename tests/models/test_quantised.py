@@ -1,4 +1,4 @@
-"""Weights that are published in few bits: told apart, refused in one line, or loaded with what reads them."""
+"""Quantised weights: detection, refusals, and loading."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LARGEST = 448.0
 
 
 def with_quantisation(folder: Path, **fields: object) -> Path:
-    """The model's config.json says that its weights are quantised."""
+    """Add a quantisation to the config.json of a model."""
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": fields}))
     return folder
 
 
 def in_fp8(folder: Path) -> Path:
-    """Weights in FP8, with a scale a block of 16 by 16, as DeepSeek and others publish theirs."""
+    """Convert weights to FP8 with one scale per block of 16 by 16, as DeepSeek publishes its weights."""
     written = {}
     for name, weight in load_file(folder / "model.safetensors").items():
         written[name] = weight
@@ -55,7 +55,7 @@ def in_fp8(folder: Path) -> Path:
 
 
 def in_compressed_tensors(folder: Path) -> Path:
-    """Weights in FP8, with a scale a row."""
+    """Convert weights to FP8 with one scale per row."""
     pytest.importorskip("compressed_tensors")
     written = {}
     for name, weight in load_file(folder / "model.safetensors").items():

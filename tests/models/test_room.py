@@ -1,4 +1,4 @@
-"""Whether weights fit is known from headers and from what devices have, before anything is loaded."""
+"""The check that weights fit into memory, from headers and the memory of devices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def model_of(folder: Path, **fields: object) -> TokenizedModel:
 
 
 def given(monkeypatch: pytest.MonkeyPatch, main: Memory, *gpus: Memory) -> None:
-    """A machine that has this, and no swap."""
+    """Simulate a machine with this memory and without swap."""
     monkeypatch.setattr(weights, "measure_main_memory", lambda: main)
     monkeypatch.setattr(weights, "measure_gpu_memory", lambda: list(gpus))
     monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(total=0))

@@ -1,4 +1,4 @@
-"""Series of checkpoints: an entry for many models, in order, with the steps and tokens that are known."""
+"""Series of checkpoints: their order, and their steps and tokens."""
 
 from __future__ import annotations
 

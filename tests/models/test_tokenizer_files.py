@@ -1,4 +1,4 @@
-"""The tokenizer of a folder: tokenizer.json as it is, whatever class tokenizer_config.json names."""
+"""The tokenizer of a folder: tokenizer.json is used unchanged, for every class in tokenizer_config.json."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def split_by(pattern: str) -> pre_tokenizers.Sequence:
 def train_byte_level(
     pre_tokenizer: Any = None, normalizer: Any = None, *, ignores_merges: bool = False, adds_bos: bool = False
 ) -> Tokenizer:
-    """A byte-level BPE whose merges hold numbers of several digits, as GPT-2's rule learns them."""
+    """Train a byte-level BPE whose merges contain numbers of several digits, as GPT-2's rule learns them."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -73,7 +73,7 @@ def train_byte_level(
 
 
 def train_sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> Tokenizer:
-    """A BPE as SentencePiece has it: a mark in place of blanks, bytes for what the vocabulary lacks."""
+    """Train a BPE like SentencePiece's, with a mark in place of blanks and bytes for unknown characters."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if normalizer is not None:
         tokenizer.normalizer = normalizer
@@ -86,7 +86,7 @@ def train_sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> To
 
 
 def save_folder(folder: Path, tokenizer: Tokenizer, family: str | None = "llama", **fields: Any) -> Path:
-    """A model's folder without usable weights; ``family`` None: no config.json."""
+    """Save the folder of a model without usable weights. If ``family`` is None, it has no config.json."""
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(fields))

@@ -1,4 +1,4 @@
-"""The watcher of the hub, against a server on the loopback interface that speaks the hub's language."""
+"""The search for new models on the hub, against a local hub."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
 
 
 def on_hub(hub: HubServer, name: str, files: tuple[str, ...] = FILES, **described: Any) -> str | None:
-    """Put a model on the hub; its commit."""
+    """Add a model to the hub and return its commit."""
     told = {"cardData": {"license": "apache-2.0"}, "safetensors": {"parameters": {"F32": 1234567}, "total": 1234567}}
     made = hub.add("model", name, dict.fromkeys(files, b"x"), **{**told, **described})
     return made.refs["main"]

@@ -1,4 +1,4 @@
-"""Which of a folder's files are a model's weights: the index decides, and what is not read is named or refused."""
+"""The choice of a folder's weight files: the index decides, and unread files are reported or refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sharded(single: Path) -> Path:
-    """The weights of another seed, in two shards with an index."""
+    """Save weights of another seed in two shards with an index."""
     folder = save_model(single.parent / "sharded", seed=1)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()

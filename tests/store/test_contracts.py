@@ -1,4 +1,4 @@
-"""Canonical forms, identities and paths: one spelling for one thing."""
+"""Canonical forms, identities and paths."""
 
 from __future__ import annotations
 

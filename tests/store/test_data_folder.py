@@ -1,4 +1,4 @@
-"""The data folder: made for its owner only; where it cannot be written, that is said first, and it is read still."""
+"""The data folder: private to its owner, and usable for reading if it is not writable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is declared fits together, and what follows from a declaration is all that a new table needs."""
+"""Declarations of tables: their consistency, and the checks that follow from them."""
 
 from __future__ import annotations
 

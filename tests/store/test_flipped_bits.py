@@ -1,7 +1,7 @@
-"""A hundred and fifty flipped bits, over every kind of file that a number comes from: none changes a number unseen.
+"""Flipped bits in every kind of file that numbers come from. No flip changes a number unnoticed.
 
-A flip is one bit of one file. Whoever reads the file afterwards raises an error, leaves it out and names it, sets it
-aside so that its texts are run again, or gets exactly what it got before.
+A flip changes one bit of one file. The reader then raises an error, skips and reports the file, sets it aside so that
+its texts run again, or returns the values from before.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Read = Callable[[], object]
 
 @dataclass(frozen=True)
 class Kept:
-    """A data folder with every sort of file, and who reads each of them."""
+    """A data folder with every kind of file, and the reader of each file."""
 
     paths: DataPaths
     model: TokenizedModel
@@ -150,7 +150,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], 
 
 
 def made(workspace: Workspace) -> Kept:
-    """Every sort of file, written by whoever writes it in earnest; but for the control, which nobody trains here."""
+    """Write every kind of file with the code that normally writes it, except the control, which is not trained here."""
     paths, model = workspace.paths, workspace.model("tiny")
     workspace.write_benchmarks(made=temporal([8, 9]))
     workspace.fetch(*made_documents(1, 40))
@@ -181,7 +181,7 @@ def made(workspace: Workspace) -> Kept:
 
 
 def _write_findings(pair: Pair, paths: DataPaths) -> None:
-    """A row of what commands beside the audit write of a pair."""
+    """Write one row of each table that commands beside the audit write for a pair."""
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": "run"}
     for table in (UNLEARNING, PLANS, CHAT_ANSWERS, CHAT_DOCUMENTS, TWINS):
         rows = make_table(table, [of_run])
@@ -201,7 +201,7 @@ def _write_control(paths: DataPaths) -> None:
 
 
 def flipped(path: Path, chance: random.Random) -> bytes:
-    """Flip one bit of the file, and return what it held before."""
+    """Flip one bit of the file, and return the previous content."""
     before = path.read_bytes()
     bit = chance.randrange(8 * len(before))
     after = bytearray(before)
@@ -211,7 +211,7 @@ def flipped(path: Path, chance: random.Random) -> bytes:
 
 
 def put(path: Path, content: bytes) -> None:
-    """As another file: what is remembered of the one before does not hold."""
+    """Write the content as a new file, so that no cached digest applies."""
     other = path.with_name(f"{path.name}.other")
     other.write_bytes(content)
     other.replace(path)
@@ -253,7 +253,7 @@ def test_no_reader_returns_another_number_after_a_flipped_bit(kept: Kept, sort: 
 
 
 def loaded_files(kept: Kept) -> dict[Path, str]:
-    """Every file that the warehouse is made of, and SQL for the rows that come of it."""
+    """Return every file that the warehouse reads, with SQL for the rows from this file."""
     paths, found = kept.paths, {}
     for table in (table.name for table in TABLES.values() if table.append_only):
         for pair in PAIRS:

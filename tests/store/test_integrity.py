@@ -1,4 +1,4 @@
-"""Digests of documents and folders: no bit changes unseen."""
+"""Digests of documents and folders."""
 
 from __future__ import annotations
 

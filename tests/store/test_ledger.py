@@ -1,4 +1,4 @@
-"""The ledger: its chain, its files, what is read of it, and writers that are killed, find no room or come at once."""
+"""The ledger: its chain, its files, and writers that are killed, fail or run concurrently."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def step(run_id: str) -> LineageStep:
 
 
 def record(paths: DataPaths, run_id: str, partition: str = "b|m") -> str:
-    """Append a line of no file; its digest."""
+    """Append a line without a file and return its digest."""
     record_entry(paths, step(run_id), SCORES, partition, data_version="v", upstream={})
     return read_ledger(paths).head
 
@@ -88,7 +88,7 @@ def chain_of(length: int, *, partition: str = "b|m") -> list[bytes]:
 
 
 def empty_line(line: bytes) -> bytes:
-    """The line as it is left when it is forgotten."""
+    """Return the line without its fields, as forgetting leaves it."""
     digest, previous = (json.loads(line)[name].encode() for name in ("digest", "previous"))
     return b'{"digest": "%b", "previous": "%b"}\n' % (digest, previous)
 

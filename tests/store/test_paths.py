@@ -1,4 +1,4 @@
-"""Where configuration and data are found: by the environment, in a workspace, a checkout, or the package."""
+"""The location of configuration and data: environment, workspace, checkout or package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKSPACE = (ROOT / "workspace.yaml").read_text(encoding="utf-8")
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As if installed from a wheel, in a shell without variables: the packages' folder."""
+    """Simulate an installed package without environment variables, and return the folder of packages."""
     for name in ("CORPUS_AUDIT_CONFIG", "CORPUS_AUDIT_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))

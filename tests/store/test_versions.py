@@ -1,4 +1,4 @@
-"""Versions follow content: whatever the order of rows and the run, and every value."""
+"""Versions of tables: a digest of their content, regardless of row order and run."""
 
 from __future__ import annotations
 

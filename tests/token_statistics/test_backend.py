@@ -1,4 +1,4 @@
-"""A back end that gives some of a token's statistics only: what is cached of it, and what is said of the rest."""
+"""A back end that gives only some statistics of a token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXTS = [*SENTENCES[:4], ""]
 
 @dataclass
 class Narrow:
-    """A model of this process, of which some statistics are let through, a window at a time and in reverse order."""
+    """A back end that passes only some statistics, one window at a time and in reverse order."""
 
     inner: ForwardPass
     model: TokenizedModel
@@ -43,7 +43,7 @@ class Narrow:
 
 
 def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
-    """The same model, as its entry would be if it were behind an interface."""
+    """Return the same model with an entry for an endpoint."""
     given = Endpoint.model_validate(
         {"url": "http://127.0.0.1:1/v1", "model": "tiny", "dialect": "completions", **endpoint}
     )

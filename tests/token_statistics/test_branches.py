@@ -1,4 +1,4 @@
-"""Branches: packed ones are those of a brute-force run of the whole text, in every architecture, however laid out."""
+"""Branches: packed runs equal brute-force runs of the whole text in every architecture and layout."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Prepared:
-    """Texts that fit the model's context, with the branches of ``steps`` tokens that the model gave."""
+    """Texts that fit the model's context, with branches from the model."""
 
     encoded: list[EncodedText]
     windows: list[Window]
@@ -78,7 +78,7 @@ def prepared(model: TokenizedModel, forward: ForwardPass, steps: int, texts: tup
 
 @torch.inference_mode()
 def twin(forward: ForwardPass, text: EncodedText, window: Window, argmax: np.ndarray, steps: int) -> WindowBranches:
-    """Every branch as a run of the whole window with one token replaced, in float64 from the logits on."""
+    """Compute every branch by a run of the whole window with one replaced token, in float64 from the logits on."""
     start = [] if text.start_token_id is None else [text.start_token_id]
     sequence = [*start, *text.token_id[window.begin : window.end].tolist()]
     lengths, logprobs, scores = [], [], []
@@ -133,7 +133,7 @@ def test_row_and_batch_sizes_do_not_change_branches(
 
 
 def test_cached_argmax_tokens_are_used_unchanged(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A near-tie may turn out otherwise in another pass: a branch then stands where the score expects none."""
+    """Another pass may decide a near-tie differently. A branch would then be at a position without an expected one."""
     model, forward = tiny("llama")
     paths, texts = DataPaths(tmp_path), list(TEXTS)
     compute(model, texts, paths, lambda: forward)

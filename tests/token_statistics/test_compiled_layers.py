@@ -1,4 +1,4 @@
-"""A model whose decoder layers are compiled: the same numbers but for rounding, and another fingerprint."""
+"""A model with compiled decoder layers: equal numbers except for rounding, and another fingerprint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled reductions against the sweep, which is the reference, as torch's compiler makes them for a processor."""
+"""The compiled reductions against the sweep, compiled for a processor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALL = {name for kind in KINDS.values() for name in kind.statistics}
 
 
 def rows_of(vocabulary: int, dtype: torch.dtype) -> torch.Tensor:
-    """Logits of every sort: flat, ordinary, sharp, one certain token, tokens that are ruled out, far from 0."""
+    """Return flat, ordinary and sharp logits, one certain token, impossible tokens, and logits far from 0."""
     generator = torch.Generator().manual_seed(vocabulary)
     scale = torch.tensor([0.0, 0.1, 1.0, 5.0, 30.0, 1.0, 1.0]).unsqueeze(1)
     logits = torch.randn(7, vocabulary, generator=generator) * scale
@@ -47,7 +47,7 @@ def rows_of(vocabulary: int, dtype: torch.dtype) -> torch.Tensor:
     [(vocabulary, dtype) for vocabulary in (17, 49_152, 151_936) for dtype in (torch.float32, torch.bfloat16)],
 )
 def test_compiled_statistics_equal_the_sweep(vocabulary: int, dtype: torch.dtype) -> None:
-    """Seven rows, five at a time: the last block is filled up."""
+    """Seven rows are reduced five at a time, so the last block is padded."""
     logits = rows_of(vocabulary, dtype)
     target = torch.tensor([0, 1, 2, 3, 3, 3, vocabulary - 1])
     found = CompiledReductions(5)(ComputedLogits(logits), target, Scratch(CPU), ALL)

@@ -1,4 +1,4 @@
-"""Which engine is chosen, and what it gets of a cluster."""
+"""The choice of the engine, and the workers that it uses in a cluster."""
 
 from __future__ import annotations
 

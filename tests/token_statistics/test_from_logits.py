@@ -1,4 +1,4 @@
-"""Statistics made of cached logits: the model is not run for them, and it is run where the logits do not serve."""
+"""Statistics from cached logits, and passes of the model if the logits are unusable."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_only_texts_without_cached_logits_run(tiny: Tiny, tmp_path: Path) -> Non
 
 
 def test_a_text_that_runs_for_another_kind_uses_the_pass(tiny: Tiny, tmp_path: Path) -> None:
-    """Its own statistics are never made of logits."""
+    """The statistics of the text itself never come from logits."""
     paths = DataPaths(tmp_path)
     model, forward = tiny("llama")
     compute(model, TEXTS, paths, lambda: forward, kinds=("logits",))

@@ -1,4 +1,4 @@
-"""Sums and moments of powers of the probabilities against float64, however the vocabulary is cut into blocks."""
+"""Sums and moments of powers of the probabilities against float64, for every division of the vocabulary into blocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reduced(logits: Logits, rows: int = 7, columns: int = 11) -> Arrays:
 
 
 def twin(logits: npt.ArrayLike) -> Arrays:
-    """The same by the plain formulas, over whole softmaxes in float64."""
+    """Compute the sums and moments by the plain formulas over whole softmaxes in float64."""
     x = np.asarray(logits, dtype=np.float64)
     log_p = x - np.logaddexp.reduce(x, axis=1, keepdims=True)
     p = np.exp(log_p)
@@ -79,7 +79,7 @@ def test_a_certain_token_leaves_the_floor_of_other_tokens() -> None:
 
 
 def test_a_token_on_either_side_of_the_floor() -> None:
-    """The floor is 1e-10 of the whole, of which the first blocks know nothing: the mode stands in the last."""
+    """The floor is 1e-10 of the total probability. The mode is in the last block, so earlier blocks do not know it."""
     below, above = math.log(0.5e-10), math.log(2e-10)
     ours = reduced(ComputedLogits(torch.tensor([[below] * 40 + [above] * 40 + [0.0]])))
     exactly = 1.0 + 40 * 1e-5 + 40 * math.sqrt(2e-10)
@@ -108,7 +108,7 @@ def test_random_logits_in_blocks_of_every_size(
 @pytest.mark.parametrize("largest", [None, 24.0, 33.0], ids=["flat", "peaked", "sharp"])
 @pytest.mark.parametrize("at", [0, 49_151])
 def test_a_whole_vocabulary(largest: float | None, at: int) -> None:
-    """Where the floor adds as much as half of the sum, to the precision of log p itself."""
+    """The floor adds up to half of the sum. The tolerance is the precision of log p."""
     logits = torch.randn(4, 49_152, generator=torch.Generator().manual_seed(1)) * (2.5 if largest else 0.01)
     if largest:
         logits[:, at] = largest

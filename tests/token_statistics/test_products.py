@@ -1,4 +1,4 @@
-"""Products by oneDNN: the numbers that torch's own give, whatever the shapes; and when it is chosen."""
+"""Products by oneDNN: equal numbers for all shapes, and the choice between oneDNN and torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers on several devices, as far as a machine without a GPU shows it: some in memory, some on disk."""
+"""Layers on several devices, as far as a machine without a GPU allows: some in memory, some on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts behind one prefix: its keys and values are computed once, and every number is that of prefix + text anew."""
+"""Texts after a shared prefix, whose keys and values are computed once, equal runs of prefix and text together."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SHOTS = f"{SENTENCES[0]}{SENTENCES[1]}"[:66]
 def logprobs(
     forward: ForwardPass, prefix: Prefix, encoded: Sequence[EncodedText], rows: Sequence[int]
 ) -> list[np.ndarray]:
-    """Of the texts at ``rows``, run as one batch."""
+    """Return the log-probabilities of the texts at ``rows``, which run as one batch."""
     texts = [put_after(prefix, text) for text in encoded]
     batch = [Window(row, 0, len(texts[row].token_id), 0, has_start_token=True) for row in rows]
     return [window.values["logprob"] for window in forward.begin(texts, batch, (), before=prefix.ids[:-1])()]
 
 
 def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: EncodedText) -> np.ndarray:
-    """Prefix + text as one sequence, one pass, float64: of the text's tokens."""
+    """Return the log-probabilities of a text's tokens from one float64 pass over prefix and text."""
     ids = [*prefix.ids, *text.token_id.tolist()]
     whole = replace(text, token_id=np.array(ids[1:], dtype=np.int32), start_token_id=ids[0], first_scored=0)
     logits = twin_logits(model, forward, whole)[-len(text.token_id) :]
@@ -117,7 +117,7 @@ def test_the_prefix_runs_once(tiny: Tiny) -> None:
 def test_the_load_check_detects_a_model_that_changes_attention(
     tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """A model that changes what attention hands back is run anew, and gives what prefix + text give."""
+    """Such a model runs prefix and text together and gives the same results."""
     model = tokenized(tiny_folder("llama"), tmp_path)
     forward = forward_of(model)
 

@@ -1,4 +1,4 @@
-"""Part files: flushing, damage, several processes at once."""
+"""Part files of the cache: flushing, damage, and concurrent processes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_rows_are_pending_until_enough_bytes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the parts that are read from now on, in order."""
+    """Record the names of the parts that are read from now on, in order."""
     read: list[str] = []
     real = cache_module.open_parquet
 

@@ -1,4 +1,4 @@
-"""Which tokens are scored: start-token policies, offsets, odd texts, cache keys."""
+"""The scored tokens: start-token policies, offsets, unusual texts, and cache keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Of = Callable[..., TokenizedModel]
 
 @pytest.fixture(scope="module")
 def of(tmp_path_factory: pytest.TempPathFactory) -> Of:
-    """A tiny model whose tokenizer adds its start token, or does not, under an entry with given fields."""
+    """Return a function that builds a tiny model whose tokenizer adds a start token or not."""
     root = tmp_path_factory.mktemp("encode")
     folders = {adds: save_model(root / f"adds-{adds}", adds_bos=adds) for adds in (True, False)}
 
@@ -102,7 +102,7 @@ def test_texts_are_encoded_independently_with_valid_offsets(of: Of, texts: list[
 
 
 def train_tokenizer(normalizer: Any = None, *, trims: bool = False) -> Tokenizer:
-    """A byte-level BPE that knows composed letters, ligatures, jamo and emoji."""
+    """Train a byte-level BPE with composed letters, ligatures, jamo and emoji in its vocabulary."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(

@@ -1,4 +1,4 @@
-"""The forward pass against the bare model in float64, and: no score depends on what else is in the batch."""
+"""The forward pass against the bare model in float64. No score depends on the other texts of a batch."""
 
 from __future__ import annotations
 
@@ -155,10 +155,10 @@ def test_a_model_that_padding_changes_gets_batches_of_equal_length(tiny: Tiny) -
 
 
 class Noisy(torch.nn.Module):
-    """A model whose logits another shape of batch moves by .038, as a model of 7 B in bfloat16 on a GPU.
+    """A model whose logits change by .038 with the shape of the batch, like a 7 B model in bfloat16 on a GPU.
 
-    ``leak`` is how much every position sees of the end of its sequence. With ``among_others`` all tokens of the batch
-    move the logits, as the sizes of the groups do that a model's experts are given.
+    With ``leak``, every position depends on the end of its sequence. With ``among_others``, all tokens of the
+    batch change the logits, like the group sizes of experts.
     """
 
     def __init__(self, inner: Any, leak: float, *, among_others: bool = False) -> None:

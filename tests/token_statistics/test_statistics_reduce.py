@@ -1,4 +1,4 @@
-"""The reductions over the vocabulary against a float64 twin, where float32 and infinities could hurt."""
+"""The reductions over the vocabulary against a float64 twin, for logits that are difficult in float32."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def head_and_hidden(
 
 
 def written_out(logits: HeadLogits) -> torch.Tensor:
-    """The logits [n, V] as a model writes them: the whole product, in its own dtype."""
+    """Return the logits [n, V] of the whole product, in the model's dtype."""
     whole = torch.nn.functional.linear(logits.hidden, logits.head.weight, logits.head.bias) * logits.head.scale
     cap = logits.head.softcap
     return torch.tanh(whole / cap) * cap if cap else whole
@@ -198,7 +198,7 @@ def test_a_head_in_blocks_equals_the_whole_head(
 @pytest.mark.parametrize("softcap", [None, 30.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_logit_of_the_target_equals_the_logit_in_its_block(dtype: torch.dtype, softcap: float | None) -> None:
-    """Bit for bit here, so that its equals are not counted among the larger ones."""
+    """The two are bitwise equal, so that tokens tied with the target do not count as larger."""
     logits = head_and_hidden(3, 1000, dtype, softcap, 0.5, True)
     target = torch.randint(1000, (33,), generator=torch.Generator().manual_seed(4))
     block = torch.empty(33, 1000)
@@ -218,7 +218,7 @@ def test_a_head_in_half_precision_rounds_as_the_model_does() -> None:
 
 @pytest.mark.parametrize("positions", [0, 1, 2, 129, 130])
 def test_the_best_token_has_rank_0_for_any_number_of_positions(positions: int) -> None:
-    """The target's logit is multiplied in another shape than its block, which may change its last bit."""
+    """The product for the target has another shape than its block, which may change the last bit."""
     generator = torch.Generator().manual_seed(positions)
     head = Head(torch.randn(3000, 576, generator=generator), None, 1.0, None)
     logits = HeadLogits(head, torch.randn(positions, 576, generator=generator))
@@ -244,8 +244,7 @@ def test_fetched_arrays_equal_the_reduced_tensors(positions: int) -> None:
 
 
 def drawn_by_brute_force(row: np.ndarray, token: int) -> tuple[list[float], float]:
-    """The log-probability of a token of a row of logits under each way of drawing, float64, spelled out; and how far
-    the nearest mass of a set of likeliest tokens is from 0.9."""
+    """Return a token's log-probability under each decoding in float64, and the distance of the nearest mass to 0.9."""
     found, nearest = [], 1.0
     order = np.argsort(-row, kind="stable")
     for temperature, drawn_from in DECODINGS:

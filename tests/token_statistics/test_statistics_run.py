@@ -1,4 +1,4 @@
-"""Filling the cache: what runs and what does not, resuming after anything, kinds, budgets, odd texts."""
+"""Filling the cache: the texts that run, resuming, kinds, budgets and unusual texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEXTS = [f"{SENTENCES[i % len(SENTENCES)]} {i}" for i in range(24)]
 
 
 class Counting(ForwardPass):
-    """A forward pass that remembers which texts it ran, and can fail when told to."""
+    """A forward pass that records the texts that it ran, and can fail on request."""
 
     def __init__(self, inner: ForwardPass, fail: Callable[[int], BaseException | None] = lambda calls: None) -> None:
         self.__dict__.update(inner.__dict__)
@@ -69,7 +69,7 @@ def llama(tiny: Tiny) -> tuple[TokenizedModel, Counting]:
 def rows_of(
     model: TokenizedModel, texts: Sequence[str], paths: DataPaths, kind: Kind = "base"
 ) -> dict[str, dict[str, Any]]:
-    """The cached rows by text, lists as arrays."""
+    """Return the cached rows by text, with lists as arrays."""
     by_sha = {row["text_sha256"]: row for row in read_statistics(model, texts, paths, kind).to_pylist()}
     return {
         text: {k: np.asarray(v) if isinstance(v, list) else v for k, v in by_sha[text_sha256(text)].items()}

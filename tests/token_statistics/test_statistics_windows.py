@@ -1,4 +1,4 @@
-"""Windows over long texts and batches under a budget: every token once, with enough context."""
+"""Windows over long texts, and batches under a budget."""
 
 from __future__ import annotations
 

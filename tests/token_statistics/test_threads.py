@@ -1,4 +1,4 @@
-"""What a model is run with: threads."""
+"""The number of threads that a model uses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_users_thread_setting_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_waiting_threads_sleep_by_default(module: str, set_by_user: dict[str, str], expected: str) -> None:
-    """The variables are read when torch is loaded: they are set by then wherever a process of ours begins."""
+    """torch reads the variables when it is loaded, so every entry point of ours sets them before."""
     look = (
         "import os, sys\n"
         "class Look:\n"
