@@ -79,7 +79,7 @@ class ModelEntry(StrictSettings):
     )
     endpoint: Endpoint | None = Field(
         default=None,
-        description="server of the model (backend: openai); hub, path or package then locate its tokenizer",
+        description="server of the model, for backend: openai; hub, path or package then locates the tokenizer",
     )
     hub: str | None = Field(default=None, description="a model on the hub (owner/name)")
     path: Path | None = Field(
@@ -95,8 +95,8 @@ class ModelEntry(StrictSettings):
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
-        description="fingerprint of a model without files, as in an evidence pack; the data folder holds its card and "
-        "tokenizer, and it cannot run",
+        description="fingerprint of a model that cannot run, as in an evidence pack; the data folder contains its card "
+        "and its tokenizer",
     )
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
     dtype: Dtype = Field(
@@ -107,10 +107,10 @@ class ModelEntry(StrictSettings):
     )
     compile: bool = Field(
         default=False,
-        description="compile the layers of the decoder, for runs of minutes on a GPU; this changes the rounding",
+        description="compile the layers of the decoder, which is faster in runs of minutes on a GPU; it changes the rounding",
     )
     start_token: str | None = Field(
-        default=None, description="None: the default of the model family, else bos, else eos"
+        default=None, description="token before each text; None: the default of the model family, else bos, else eos"
     )
     start_token_policy: StartTokenPolicy = Field(
         default="always",
@@ -128,7 +128,8 @@ class ModelEntry(StrictSettings):
     )
     reference_model: str | None = Field(default=None, description="model that the detector reference compares with")
     reference_corpus: str | None = Field(
-        default="sotu", description="entry of references.yaml for dc_pdd, in the language of the texts"
+        default="sotu",
+        description="entry of references.yaml that the detector dc_pdd uses, in the language of the texts",
     )
     licence: str | None = Field(default=None, description="licence of the model")
     trust_remote_code: bool = Field(

@@ -45,9 +45,10 @@ class ServerSettings(StrictSettings):
     """A server of a model: its address, its key, and the limits of one run."""
 
     url: str | None = Field(
-        default=None, description="address of the server, as http://127.0.0.1:8000/v1; None: the provider's address"
+        default=None,
+        description="address of the server, such as http://127.0.0.1:8000/v1; None: the provider's address",
     )
-    key_env: str | None = Field(default=None, description="environment variable that holds the key")
+    key_env: str | None = Field(default=None, description="environment variable that contains the key")
     revision: str | None = Field(
         default=None, description="your label for the version of the weights; another revision is another model"
     )
@@ -114,7 +115,7 @@ class Endpoint(ServerSettings):
 
     is_here: ClassVar[bool] = False
 
-    url: str = Field(description="the part of the address that all routes share: http://127.0.0.1:8000/v1")
+    url: str = Field(description="common part of all addresses of the server, such as http://127.0.0.1:8000/v1")
     model: str = Field(description="name of the model on the server")
     dialect: DialectName = Field(description="format of requests and responses")
     top_logprobs: Annotated[int, Field(ge=0)] = Field(
@@ -122,7 +123,7 @@ class Endpoint(ServerSettings):
     )
     moments: bool = Field(default=False, description="the server runs the plugin corpus-audit-vllm (vllm only)")
     price_per_million: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million tokens sent"
+        default=None, description="price of a million sent tokens"
     )
 
     @model_validator(mode="after")

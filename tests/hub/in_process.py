@@ -1,7 +1,7 @@
 """Functions that tests of this folder run in a separate process, once per JSON argument.
 
 ``python in_process.py build '["wikimia_32", ["mimir_64", "HF_TOKEN"]]'`` prints the results as JSON. A list holds
-several arguments. The last argument of ``build`` and ``locate`` may be a token, which the client reads for each request.
+several arguments. The last argument of ``build`` and ``locate`` may be a token, which each request uses.
 The functions import their modules when they are called.
 """
 
