@@ -56,25 +56,40 @@ def single_threaded() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def train_byte_level(
+    texts: Sequence[str],
+    vocab_size: int,
+    *,
+    pre_tokenizer: Any = None,
+    normalizer: Any = None,
+    ignores_merges: bool = False,
+    adds_bos: bool = False,
+    trims_offsets: bool = False,
+) -> Tokenizer:
+    """Train a byte-level BPE with GPT-2's rule. The other settings apply after the training."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims_offsets)
+    if adds_bos:
+        bos = ("<s>", tokenizer.token_to_id("<s>"))
+        template = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[bos])
+        tokenizer.post_processor = processors.Sequence([tokenizer.post_processor, template])
+    tokenizer.pre_tokenizer = pre_tokenizer or tokenizer.pre_tokenizer
+    tokenizer.model.ignore_merges = ignores_merges
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    return tokenizer
+
+
 def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreTrainedTokenizerFast:
     """Save a byte-level BPE tokenizer of about 400 tokens. Id 0 is '!', and special tokens come last."""
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=380, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    core.train_from_iterator(SENTENCES, trainer)
-    core.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
-    byte_level = processors.ByteLevel(trim_offsets=False)
-    if adds_bos:
-        bos = core.token_to_id("<s>")
-        template = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", bos)])
-        core.post_processor = processors.Sequence([byte_level, template])
-    else:
-        core.post_processor = byte_level
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core,
+        tokenizer_object=train_byte_level(SENTENCES, 380, adds_bos=adds_bos),
         bos_token="<s>",
         eos_token="</s>",
         additional_special_tokens=["<|endoftext|>"],

@@ -107,7 +107,7 @@ class ModelEntry(StrictSettings):
     )
     compile: bool = Field(
         default=False,
-        description="compile the layers of the decoder, which is faster in runs of minutes on a GPU; it changes the rounding",
+        description="compile the layers of the decoder, for runs of minutes on a GPU; compilation changes the rounding",
     )
     start_token: str | None = Field(
         default=None, description="token before each text; None: the default of the model family, else bos, else eos"

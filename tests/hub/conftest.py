@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -58,3 +59,17 @@ def told(run: Callable[..., Done]) -> Callable[..., Any]:
         return json.loads(done.stdout.splitlines()[-1])
 
     return told
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Return a function that writes a file of entries and returns the variable that names its folder."""
+
+    def write(file: str, common: dict[str, Any], **entries: dict[str, Any]) -> dict[str, str]:
+        folder = tmp_path / "config"
+        folder.mkdir(exist_ok=True)
+        content = {Path(file).stem: {name: {**common, **entry} for name, entry in entries.items()}}
+        (folder / file).write_text(yaml.safe_dump(content))
+        return {"CORPUS_AUDIT_CONFIG": str(folder)}
+
+    return write

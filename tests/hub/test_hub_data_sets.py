@@ -26,6 +26,10 @@ Told = Callable[..., Any]
 Cli = Callable[..., Any]
 WIKIMIA, BOOKMIA, MIMIR = "swj0419/WikiMIA", "swj0419/BookMIA", "iamgroot42/mimir"
 SHIPPED = ("wikimia_32", "wikimia_64", "wikimia_online_32", "bookmia_512", "mimir_arxiv", "mimir_wikipedia")
+FAMILY = {
+    **{"builder": "labelled", "description": "Synthetic.", "words": [4], "exact_words": False, "split": "train"},
+    **{"design": "temporal", "calibration_fraction": 0, "licence": "CC0-1.0", "seed": 1},
+}
 ROWS = [{"input": f"a made up row {number}", "label": number % 2} for number in range(6)]
 
 
@@ -82,22 +86,6 @@ def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
     assert len(hub.requests) == asked
 
 
-@pytest.fixture
-def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """Write a configuration with one labelled benchmark for each of the keyword arguments."""
-
-    def write(**entries: dict[str, Any]) -> dict[str, str]:
-        common = {"builder": "labelled", "description": "Made up.", "words": [4], "exact_words": False}
-        common |= {"design": "temporal", "calibration_fraction": 0, "licence": "CC0-1.0", "seed": 1}
-        folder = tmp_path / "config"
-        folder.mkdir(exist_ok=True)
-        families = {name: {**common, "split": "train", **entry} for name, entry in entries.items()}
-        (folder / "benchmarks.yaml").write_text(yaml.safe_dump({"benchmarks": families}))
-        return {"CORPUS_AUDIT_CONFIG": str(folder)}
-
-    return write
-
-
 def test_unusable_data_sets_raise_errors_with_a_remedy(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
@@ -111,6 +99,8 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
     of_two = {"one/test-0.parquet": parquet(ROWS), "two/test-0.parquet": parquet(ROWS[:4])}
     hub.add("dataset", "maker/configs", {"README.md": f"---\nconfigs:\n{configs}---\n".encode(), **of_two})
     environment = configured(
+        "benchmarks.yaml",
+        FAMILY,
         gated={"hub": "maker/gated"},
         gated_file={"hub": "maker/gated", "split": None, "files": ["data/train.jsonl"]},
         none={"hub": "maker/none"},
@@ -151,7 +141,9 @@ def test_transient_faults_are_retried_or_reported(
     rows = parquet(ROWS)
     for name in ("busy", "waits", "cut", "down"):
         hub.add("dataset", f"maker/{name}", {"data/train-00000-of-00001.parquet": rows})
-    environment = configured(**{name: {"hub": f"maker/{name}"} for name in ("busy", "waits", "cut", "down")})
+    environment = configured(
+        "benchmarks.yaml", FAMILY, **{name: {"hub": f"maker/{name}"} for name in ("busy", "waits", "cut", "down")}
+    )
     hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30), times=1)
     hub.fail("maker/waits/data/", fault(429, retry_after=0), times=1)
     hub.cut("maker/cut/data/", after=100)
@@ -176,7 +168,9 @@ def test_no_other_version_of_a_data_set_is_read(
     first.refs["v1"] = old
     new = first.commit({"data/train.jsonl": jsonl(ROWS[:4])})
     entry = {"hub": "maker/rows"}
-    environment = configured(main=entry, v1={**entry, "revision": "v1"}, by_commit={**entry, "revision": old})
+    environment = configured(
+        "benchmarks.yaml", FAMILY, main=entry, v1={**entry, "revision": "v1"}, by_commit={**entry, "revision": old}
+    )
     [main] = told("build", "main_4", **environment)
     assert main.get("error") is None
     assert (main["commits"], len(main["texts"])) == ([new], 4)

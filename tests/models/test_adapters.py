@@ -96,13 +96,11 @@ def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarr
         peft.LoraConfig(**{**LORA, "use_dora": True}),
         peft.LoraConfig(**{**LORA, "target_modules": ["q_proj", "lm_head"]}),
         peft.LoraConfig(**LORA, init_lora_weights="pissa"),
-        peft.LoHaConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
         peft.IA3Config(
             target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"
         ),
-        peft.OFTConfig(r=2, oft_block_size=0, target_modules=["q_proj"], task_type="CAUSAL_LM"),
     ],
-    ids=["lora", "dora", "head", "pissa", "loha", "ia3", "oft"],
+    ids=["lora", "dora", "head", "pissa", "ia3"],
 )
 def test_an_adapter_scores_like_the_merged_model_and_does_not_change_the_base(
     base: Path, tmp_path: Path, config: object
@@ -380,11 +378,10 @@ def test_the_base_has_the_revision_that_the_adapter_names(
     assert locate(find(path=str(base))).folder == base
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-def test_adapters_work_on_quantised_bases(tmp_path: Path, bits: int) -> None:
+def test_adapters_work_on_quantised_bases(tmp_path: Path) -> None:
     plain = save_model(tmp_path / "plain", hidden_size=64, intermediate_size=64, initializer_range=0.1)
     folder = save_adapter(tmp_path / "adapter", plain)
-    packed = in_bits(bits)(Path(shutil.copytree(plain, tmp_path / "packed")))
+    packed = in_bits(4)(Path(shutil.copytree(plain, tmp_path / "packed")))
     model, without = load(packed, folder, tmp_path / "data"), load(packed, None, tmp_path / "data")
     held = HeldBase()
     before = scores_of(held.load(without, "cpu"), without)

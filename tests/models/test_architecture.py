@@ -122,8 +122,6 @@ def test_weights_that_do_not_match_config_json_are_refused(
     [
         {"num_hidden_layers": "many"},
         {"num_attention_heads": 7},
-        {"rope_parameters": 7},
-        {"num_key_value_heads": 0},
         {"hidden_act": "no_such_function"},
         {"dtype": "no_such_type"},
         {"quantization_config": {"quant_method": "gptq"}},

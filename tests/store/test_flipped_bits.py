@@ -252,23 +252,6 @@ def test_no_reader_returns_another_number_after_a_flipped_bit(kept: Kept, sort: 
     assert read() == expected
 
 
-def loaded_files(kept: Kept) -> dict[Path, str]:
-    """Return every file that the warehouse reads, with SQL for the rows from this file."""
-    paths, found = kept.paths, {}
-    for table in (table.name for table in TABLES.values() if table.append_only):
-        for pair in PAIRS:
-            file = paths.run_file(table, pair.partition, "run")
-            found[file] = f"FROM {table} WHERE benchmark = '{pair.benchmark}'"
-    for benchmark in BENCHMARKS:
-        found[paths.examples(benchmark)] = f"FROM examples WHERE benchmark = '{benchmark}'"
-        found[paths.split_quality(benchmark)] = f"FROM split_quality WHERE benchmark = '{benchmark}'"
-        found[paths.benchmark_manifest(benchmark)] = f"FROM benchmarks WHERE benchmark = '{benchmark}'"
-    found[paths.documents(SOURCE)] = "FROM documents"
-    found[paths.study(STUDY)] = "FROM control_studies"
-    found[paths.model_card(kept.model.identity.model_fingerprint)] = "FROM models"
-    return found
-
-
 def rows(paths: DataPaths, statements: Mapping[Path, str]) -> dict[Path, list[str]]:
     with open_read_only(paths.warehouse) as connection:
         return {
@@ -280,7 +263,20 @@ def rows(paths: DataPaths, statements: Mapping[Path, str]) -> dict[Path, list[st
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_no_warehouse_build_loads_another_number_after_a_flipped_bit(kept: Kept) -> None:
-    paths, statements, chance = kept.paths, loaded_files(kept), random.Random("flips of a build")
+    paths, chance = kept.paths, random.Random("flips of a build")
+    # Every file that the warehouse reads, with SQL for the rows from this file.
+    statements = {}
+    for table in (table.name for table in TABLES.values() if table.append_only):
+        for pair in PAIRS:
+            file = paths.run_file(table, pair.partition, "run")
+            statements[file] = f"FROM {table} WHERE benchmark = '{pair.benchmark}'"
+    for benchmark in BENCHMARKS:
+        statements[paths.examples(benchmark)] = f"FROM examples WHERE benchmark = '{benchmark}'"
+        statements[paths.split_quality(benchmark)] = f"FROM split_quality WHERE benchmark = '{benchmark}'"
+        statements[paths.benchmark_manifest(benchmark)] = f"FROM benchmarks WHERE benchmark = '{benchmark}'"
+    statements[paths.documents(SOURCE)] = "FROM documents"
+    statements[paths.study(STUDY)] = "FROM control_studies"
+    statements[paths.model_card(kept.model.identity.model_fingerprint)] = "FROM models"
     part = min(paths.table("token_statistics").glob("kind=base/*/part-*.parquet"))
     of_part = {*pq.read_table(part, columns=["key"], partitioning=None)["key"].to_pylist()}
     empty = paths.root.parent / "no config"

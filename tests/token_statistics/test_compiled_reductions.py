@@ -31,24 +31,20 @@ CPU = torch.device("cpu")
 ALL = {name for kind in KINDS.values() for name in kind.statistics}
 
 
-def rows_of(vocabulary: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return flat, ordinary and sharp logits, one certain token, impossible tokens, and logits far from 0."""
-    generator = torch.Generator().manual_seed(vocabulary)
-    scale = torch.tensor([0.0, 0.1, 1.0, 5.0, 30.0, 1.0, 1.0]).unsqueeze(1)
-    logits = torch.randn(7, vocabulary, generator=generator) * scale
-    logits[4, 3] = 1000.0
-    logits[5, ::3] = -torch.inf
-    logits[6] -= 10.0
-    return logits.to(dtype)
-
-
 @pytest.mark.parametrize(
     ("vocabulary", "dtype"),
     [(vocabulary, dtype) for vocabulary in (17, 49_152, 151_936) for dtype in (torch.float32, torch.bfloat16)],
 )
 def test_compiled_statistics_equal_the_sweep(vocabulary: int, dtype: torch.dtype) -> None:
     """Seven rows are reduced five at a time, so the last block is padded."""
-    logits = rows_of(vocabulary, dtype)
+    generator = torch.Generator().manual_seed(vocabulary)
+    # Flat, ordinary and sharp logits, one certain token, impossible tokens, and logits far from 0.
+    scale = torch.tensor([0.0, 0.1, 1.0, 5.0, 30.0, 1.0, 1.0]).unsqueeze(1)
+    logits = torch.randn(7, vocabulary, generator=generator) * scale
+    logits[4, 3] = 1000.0
+    logits[5, ::3] = -torch.inf
+    logits[6] -= 10.0
+    logits = logits.to(dtype)
     target = torch.tensor([0, 1, 2, 3, 3, 3, vocabulary - 1])
     found = CompiledReductions(5)(ComputedLogits(logits), target, Scratch(CPU), ALL)
     expected = sweep(ComputedLogits(logits), target, Scratch(CPU), ALL)

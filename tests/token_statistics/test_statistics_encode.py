@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
-from tiny_models import CONTEXT, SENTENCES, Tiny, save_model, tokenized
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tiny_models import CONTEXT, SENTENCES, Tiny, save_model, tokenized, train_byte_level
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from audit_pipeline.errors import ModelError
@@ -103,15 +103,8 @@ def test_texts_are_encoded_independently_with_valid_offsets(of: Of, texts: list[
 
 def train_tokenizer(normalizer: Any = None, *, trims: bool = False) -> Tokenizer:
     """Train a byte-level BPE with composed letters, ligatures, jamo and emoji in its vocabulary."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator([f"{' '.join(SENTENCES)} café naïve 한국어 final ½ 👩‍👩‍👧"] * 3, trainer)
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims)
-    tokenizer.normalizer = normalizer
-    return tokenizer
+    texts = [f"{' '.join(SENTENCES)} café naïve 한국어 final ½ 👩‍👩‍👧"] * 3
+    return train_byte_level(texts, 500, normalizer=normalizer, trims_offsets=trims)
 
 
 def build_sentencepiece() -> Tokenizer:
