@@ -59,9 +59,9 @@ def test_the_example_of_an_endpoint_in_models_yaml_is_valid(tmp_path: Path) -> N
             "models:\n  m: {hub: a/b, release_date: 2024-01-01, training_cutoff: 2024-01-02}",
             ["model m: training_cutoff 2024-01-02 is after release_date 2024-01-01"],
         ),
-        (f"models:\n  {'n' * 159}: {{hub: a/b}}", ["may take 158 bytes", "takes 159"]),
+        (f"models:\n  {'n' * 159}: {{hub: a/b}}", ["only 158 bytes", "takes 159"]),
         # Folders are named after it, and a letter that is not of English takes three times its bytes there.
-        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 158 bytes", "takes 186"]),
+        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["only 158 bytes", "takes 186"]),
         (
             "models:\n  a...b: {hub: a/b}",
             ["cannot be the name of a model. A name is not empty and contains no '|', no '...'"],

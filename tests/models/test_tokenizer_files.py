@@ -210,7 +210,7 @@ def test_tokens_of_tokenizer_config_json_are_added_with_their_ids(tmp_path: Path
     assert (read.bos_token, read.bos_token_id, len(read)) == ("<start>", size + 1, size + 2)
     fields["added_tokens_decoder"] = {str(size + 3): describe_token("<tool>", special=False)}
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **fields}))
-    with pytest.raises(ValueError, match=f"gives <tool> the id {size + 3}, and .* its id would be {size}"):
+    with pytest.raises(ValueError, match=f"gives <tool> the id {size + 3}, but .* its id would be {size}"):
         read_tokenizer_files(folder, "m")
 
 
