@@ -5,6 +5,8 @@ pieces before bytes are merged. Names and patterns of the rules come from llama.
 tokenizer.json has an equivalent pattern, its spelling is used. Models with unsupported rules are refused. Unsupported
 are rules that are not regular expressions (kimi-k2, afmoe, superbpe), rules without byte-level BPE, and rules with long
 lists of letters (deepseek-llm).
+
+The tokenizer of a folder is its unchanged tokenizer.json, or else a tokenizer that transformers builds.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class TextTokenizer:
 
     Attributes:
         backend: The tokenizer object of the package ``tokenizers``.
-        special_ids: Ids of the special tokens (:func:`tokenizer_files.list_special_ids`).
+        special_ids: Ids of the special tokens (:func:`conversion.list_special_ids`).
     """
 
     backend: Tokenizer = field(repr=False)

@@ -157,7 +157,7 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
-    _name_unread_weights(located)
+    _warn_about_unread_weights(located)
     folder = located.folder
     if entry.card is None:
         folder = kept_tokenizer_folder(identity, paths)
@@ -211,7 +211,7 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     )
 
 
-def _name_unread_weights(located: LocatedModel) -> None:
+def _warn_about_unread_weights(located: LocatedModel) -> None:
     """Warn if the folder holds weights that are not read."""
     if located.gguf is not None or located.entry.endpoint is not None or located.entry.card is not None:
         return

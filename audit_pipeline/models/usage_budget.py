@@ -222,8 +222,8 @@ class Budget:
             option = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
             raise BudgetError(
                 f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
-                f"{reserved}, and the next request could raise this to {_format(after)}; all answers so far are "
-                f"stored: raise {option}"
+                f"{reserved}, and the next request could raise this to {_format(after)}. All answers so far are "
+                f"stored. To continue, raise {option}."
             )
 
 

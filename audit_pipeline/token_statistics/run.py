@@ -222,7 +222,7 @@ def run_prepared(
 
         work = Work(prepared, wanted, branch_steps, modes or {})
         writing: Future[int] | None = None
-        with writer.flushing_on_error(), ThreadPoolExecutor(1) as thread, closing(ready.run_work(work)) as batches:
+        with writer.flush_on_error(), ThreadPoolExecutor(1) as thread, closing(ready.run_work(work)) as batches:
             # The rows of a batch are written while the next one is computed.
             for batch in batches:
                 previous_writing = writing
