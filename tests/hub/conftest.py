@@ -49,16 +49,16 @@ def cli(run: Callable[..., Done]) -> Callable[..., Done]:
 
 
 @pytest.fixture
-def told(run: Callable[..., Done]) -> Callable[..., Any]:
+def call_in_process(run: Callable[..., Done]) -> Callable[..., Any]:
     """Return a function that calls a function of in_process.py in a new process, once per argument."""
 
-    def told(function: str, *arguments: Any, **variables: str) -> Any:
+    def call_in_process(function: str, *arguments: Any, **variables: str) -> Any:
         script = str(Path(__file__).parent / "in_process.py")
         done = run(sys.executable, script, function, json.dumps(arguments), **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    return told
+    return call_in_process
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from made_repositories import json_gz, jsonl, parquet
 from made_workspace import made_text
 from tokenizers import Tokenizer
 
-Told = Callable[..., Any]
+CallInProcess = Callable[..., Any]
 ROOT = Path(__file__).parent.parent.parent
 COMMON = {"language": "en", "licence": "CC0-1.0"}
 SHIPPED = yaml.safe_load((ROOT / "config" / "references.yaml").read_text(encoding="utf-8"))["references"]
@@ -37,7 +37,7 @@ def shard_of(texts: Sequence[str]) -> bytes:
 def test_counting_resumes_after_a_kill_and_after_transient_faults(
     hub: HubServer,
     run: Callable[..., subprocess.CompletedProcess[str]],
-    told: Told,
+    call_in_process: CallInProcess,
     tiny_folder: Callable[[str], Path],
     configured: Callable[..., dict[str, str]],
 ) -> None:
@@ -80,7 +80,7 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
     script = str(Path(__file__).parent / "in_process.py")
     killed = run(sys.executable, script, "count", json.dumps([("c4_en", str(tiny_model), KILLED_AFTER)]), **environment)
     assert killed.returncode == -signal.SIGKILL
-    found = told("count", *[(name, str(tiny_model), None) for name in texts], **environment)
+    found = call_in_process("count", *[(name, str(tiny_model), None) for name in texts], **environment)
     tokenizer = Tokenizer.from_file(str(tiny_model / "tokenizer.json"))
     for one, (name, corpus) in zip(found, texts.items(), strict=True):
         assert (one["documents"], one["skipped"]) == (len(corpus), 1 if name == "mixed" else 0)
@@ -93,7 +93,7 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
 
 
 def test_unusable_corpora_raise_errors_with_a_remedy(
-    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
+    hub: HubServer, call_in_process: CallInProcess, configured: Callable[..., dict[str, str]]
 ) -> None:
     good = {"a.jsonl": jsonl([{"text": "x"}])}
     hub.add("dataset", "maker/gated", good, gated=True)
@@ -119,13 +119,13 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
         "columns": "the data set maker/columns cannot be read after row 0 (",
     }
     # Only to save the second that importing torch takes; the corpora above are counted with it.
-    found = told("stream", *expected, USE_TORCH="0", **environment)
+    found = call_in_process("stream", *expected, USE_TORCH="0", **environment)
     for (name, message), one in zip(expected.items(), found, strict=True):
         assert message in one["error"]
         assert "\n" not in one["error"]
         assert one["transient"] is (name == "busy")
     # A stream cannot be read offline, whatever is in the cache.
-    [offline] = told("stream", "gated", HF_HUB_OFFLINE="1", **environment)
+    [offline] = call_in_process("stream", "gated", HF_HUB_OFFLINE="1", **environment)
     assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
     assert "set path to a copy of its files" in offline["error"]
     assert offline["transient"] is False

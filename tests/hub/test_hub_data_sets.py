@@ -22,7 +22,7 @@ from audit_pipeline.benchmarks.build import compute_digest_from_inputs
 from audit_pipeline.benchmarks.config import resolve_benchmarks
 from audit_pipeline.store.paths import DataPaths
 
-Told = Callable[..., Any]
+CallInProcess = Callable[..., Any]
 Cli = Callable[..., Any]
 WIKIMIA, BOOKMIA, MIMIR = "swj0419/WikiMIA", "swj0419/BookMIA", "iamgroot42/mimir"
 SHIPPED = ("wikimia_32", "wikimia_64", "wikimia_online_32", "bookmia_512", "mimir_arxiv", "mimir_wikipedia")
@@ -47,9 +47,13 @@ def texts_in(content: bytes, column: str) -> list[list[object]]:
 
 @pytest.mark.slow
 def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
-    hub: HubServer, told: Told, shipped: dict[str, Repository], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer,
+    call_in_process: CallInProcess,
+    shipped: dict[str, Repository],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = dict(zip(SHIPPED, told("build", *SHIPPED, HF_TOKEN=TOKEN), strict=True))
+    found = dict(zip(SHIPPED, call_in_process("build", *SHIPPED, HF_TOKEN=TOKEN), strict=True))
     assert {name: one.get("error") for name, one in found.items()} == dict.fromkeys(SHIPPED)
     commits = {name: one.refs["main"] for name, one in shipped.items()}
     for words in (32, 64):
@@ -81,13 +85,13 @@ def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
 
     hub.stop()
     asked = len(hub.requests)
-    offline = told("build", *SHIPPED, HF_HUB_OFFLINE="1", CORPUS_AUDIT_DATA=str(tmp_path / "offline"))
+    offline = call_in_process("build", *SHIPPED, HF_HUB_OFFLINE="1", CORPUS_AUDIT_DATA=str(tmp_path / "offline"))
     assert offline == [found[name] for name in SHIPPED]
     assert len(hub.requests) == asked
 
 
 def test_unusable_data_sets_raise_errors_with_a_remedy(
-    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
+    hub: HubServer, call_in_process: CallInProcess, configured: Callable[..., dict[str, str]]
 ) -> None:
     files = {"data/train.jsonl": jsonl(ROWS)}
     hub.add("dataset", "maker/gated", files, gated=True)
@@ -121,7 +125,7 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
         "script_4": "split train of the data set maker/script cannot be read (Dataset scripts are no longer supported",
     }
     asked = (*expected, "good_4", "subset_4", ("gated_4", STRANGER))
-    *found, good, subset, stranger = told("build", *asked, **environment)
+    *found, good, subset, stranger = call_in_process("build", *asked, **environment)
     for one, message in zip(found, expected.values(), strict=True):
         assert message in one["error"]
         assert "to a folder that holds" in one["error"]
@@ -136,7 +140,7 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
 
 @pytest.mark.slow
 def test_transient_faults_are_retried_or_reported(
-    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
+    hub: HubServer, call_in_process: CallInProcess, configured: Callable[..., dict[str, str]]
 ) -> None:
     rows = parquet(ROWS)
     for name in ("busy", "waits", "cut", "down"):
@@ -148,7 +152,7 @@ def test_transient_faults_are_retried_or_reported(
     hub.fail("maker/waits/data/", fault(429, retry_after=0), times=1)
     hub.cut("maker/cut/data/", after=100)
     hub.fail("/api/datasets/maker/down", fault(503), times=1)
-    busy, waits, cut, down = told("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
+    busy, waits, cut, down = call_in_process("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
     assert (
         "the data set maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s"
         in busy["error"]
@@ -160,7 +164,7 @@ def test_transient_faults_are_retried_or_reported(
 
 @pytest.mark.slow
 def test_no_other_version_of_a_data_set_is_read(
-    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
+    hub: HubServer, call_in_process: CallInProcess, configured: Callable[..., dict[str, str]]
 ) -> None:
     """Without an answer of the hub, `datasets` would use the version that it read last."""
     first = hub.add("dataset", "maker/rows", {"data/train.jsonl": jsonl(ROWS)})
@@ -171,10 +175,12 @@ def test_no_other_version_of_a_data_set_is_read(
     environment = configured(
         "benchmarks.yaml", FAMILY, main=entry, v1={**entry, "revision": "v1"}, by_commit={**entry, "revision": old}
     )
-    [main] = told("build", "main_4", **environment)
+    [main] = call_in_process("build", "main_4", **environment)
     assert main.get("error") is None
     assert (main["commits"], len(main["texts"])) == ([new], 4)
-    main_again, v1, by_commit = told("build", "main_4", "v1_4", "by_commit_4", HF_HUB_OFFLINE="1", **environment)
+    main_again, v1, by_commit = call_in_process(
+        "build", "main_4", "v1_4", "by_commit_4", HF_HUB_OFFLINE="1", **environment
+    )
     assert main_again == main
     assert "the data set maker/rows is not in the local hub cache, and HF_HUB_OFFLINE is set" in v1["error"]
     assert f"the data set maker/rows is not in the local cache at commit {old}, only at {new}" in by_commit["error"]

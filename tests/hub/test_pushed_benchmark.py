@@ -37,7 +37,7 @@ def pushed(built: Workspace, cli: Callable[..., Any], tmp_path: Path) -> Callabl
 
 @pytest.mark.slow
 def test_a_pushed_benchmark_builds_the_same_benchmark(
-    hub: HubServer, built: Workspace, pushed: Callable[..., Any], told: Callable[..., Any], tmp_path: Path
+    hub: HubServer, built: Workspace, pushed: Callable[..., Any], call_in_process: Callable[..., Any], tmp_path: Path
 ) -> None:
     there = hub.add("dataset", NAME, {".gitattributes": b"", "README.md": b"", "data/old.parquet": b""})
     done = pushed(HF_TOKEN=TOKEN)
@@ -60,7 +60,7 @@ def test_a_pushed_benchmark_builds_the_same_benchmark(
     assert entry["made"]["hub"] == NAME
     built.write_benchmarks(again=entry["made"])
     own = {"CORPUS_AUDIT_CONFIG": str(built.config), "HF_TOKEN": TOKEN}
-    again = told("build", *(f"again_{words}" for words in (12, 16)), **own)
+    again = call_in_process("build", *(f"again_{words}" for words in (12, 16)), **own)
     assert [one["content_digest"] for one in again] == [digests["made_12"], digests["made_16"]]
 
 

@@ -20,7 +20,7 @@ Changed = Callable[..., Path]
 
 
 @pytest.fixture
-def changed(tiny_folder: Folder, tmp_path: Path) -> Changed:
+def copy_with_config(tiny_folder: Folder, tmp_path: Path) -> Changed:
     """Return a function that copies a tiny model and changes fields of its config.json. None removes a field."""
 
     def make(family: str = "llama", **fields: Any) -> Path:
@@ -50,9 +50,11 @@ def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Path
 Refused = Callable[[Path], str]
 
 
-def test_custom_code_raises_an_error_that_names_the_setting_and_the_code(changed: Changed, refused: Refused) -> None:
+def test_custom_code_raises_an_error_that_names_the_setting_and_the_code(
+    copy_with_config: Changed, refused: Refused
+) -> None:
     auto_map = {"AutoConfig": "configuration_my.MyConfig", "AutoModelForCausalLM": "modeling_my.MyForCausalLM"}
-    folder = changed(model_type="my_own", auto_map=auto_map)
+    folder = copy_with_config(model_type="my_own", auto_map=auto_map)
     (folder / "configuration_my.py").write_text("raise SystemExit('this code has been run')")
     message = refused(folder)
     assert "requires Python code that is among its files" in message
@@ -60,8 +62,8 @@ def test_custom_code_raises_an_error_that_names_the_setting_and_the_code(changed
     assert "trust_remote_code: true in the entry of this model in config/models.yaml" in message
 
 
-def test_custom_tokenizer_code_raises_the_same_error(changed: Changed, refused: Refused) -> None:
-    folder = changed()
+def test_custom_tokenizer_code_raises_the_same_error(copy_with_config: Changed, refused: Refused) -> None:
+    folder = copy_with_config()
     file = folder / "tokenizer_config.json"
     fields = json.loads(file.read_text())
     file.write_text(
@@ -84,9 +86,9 @@ def test_custom_tokenizer_code_raises_the_same_error(changed: Changed, refused: 
     ],
 )
 def test_an_unknown_architecture_raises_an_error_with_its_name(
-    changed: Changed, refused: Refused, fields: dict[str, Any], told: list[str]
+    copy_with_config: Changed, refused: Refused, fields: dict[str, Any], told: list[str]
 ) -> None:
-    message = refused(changed(**fields))
+    message = refused(copy_with_config(**fields))
     assert all(words in message for words in told), message
 
 
@@ -112,9 +114,9 @@ def test_an_encoder_is_refused(tiny_folder: Folder, tmp_path: Path, refused: Ref
     ],
 )
 def test_weights_that_do_not_match_config_json_are_refused(
-    changed: Changed, refused: Refused, fields: dict[str, Any], told: str
+    copy_with_config: Changed, refused: Refused, fields: dict[str, Any], told: str
 ) -> None:
-    assert told in refused(changed(**fields))
+    assert told in refused(copy_with_config(**fields))
 
 
 @pytest.mark.parametrize(
@@ -128,6 +130,6 @@ def test_weights_that_do_not_match_config_json_are_refused(
     ],
 )
 def test_an_invalid_config_json_raises_a_one_line_error(
-    changed: Changed, refused: Refused, fields: dict[str, Any]
+    copy_with_config: Changed, refused: Refused, fields: dict[str, Any]
 ) -> None:
-    assert "changed" in refused(changed(**fields))
+    assert "changed" in refused(copy_with_config(**fields))

@@ -63,7 +63,7 @@ Read = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Kept:
+class DataFolder:
     """A data folder with every kind of file, and the reader of each file."""
 
     paths: DataPaths
@@ -141,15 +141,15 @@ def read_whole_ledger(paths: DataPaths) -> object:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Iterator[Kept]:
+def kept(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]) -> Iterator[DataFolder]:
     with (
         pytest.MonkeyPatch.context() as patch,
         quick_folder(tmp_path_factory.mktemp("flips")) as folder,
     ):
-        yield made(make_workspace(folder / "made", patch, tiny=tiny_folder("llama")))
+        yield write_all_kinds(make_workspace(folder / "made", patch, tiny=tiny_folder("llama")))
 
 
-def made(workspace: Workspace) -> Kept:
+def write_all_kinds(workspace: Workspace) -> DataFolder:
     """Write every kind of file with the code that normally writes it, except the control, which is not trained here."""
     paths, model = workspace.paths, workspace.model("tiny")
     workspace.write_benchmarks(made=temporal([8, 9]))
@@ -177,7 +177,7 @@ def made(workspace: Workspace) -> Kept:
     build_frequencies(entry, model, paths, LineageStep.now("run", "token_frequencies", "1"))
     _write_control(paths)
     roll_day(paths, date(2026, 3, 1))
-    return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
+    return DataFolder(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
 
 
 def _write_findings(pair: Pair, paths: DataPaths) -> None:
@@ -200,17 +200,17 @@ def _write_control(paths: DataPaths) -> None:
     store.write(paths, step, CONTROL_STUDIES, STUDY, table, data_version="v", upstream={})
 
 
-def flipped(path: Path, chance: random.Random) -> bytes:
+def flip_bit(path: Path, chance: random.Random) -> bytes:
     """Flip one bit of the file, and return the previous content."""
     before = path.read_bytes()
     bit = chance.randrange(8 * len(before))
     after = bytearray(before)
     after[bit // 8] ^= 1 << bit % 8
-    put(path, bytes(after))
+    replace_file(path, bytes(after))
     return before
 
 
-def put(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write the content as a new file, so that no cached digest applies."""
     other = path.with_name(f"{path.name}.other")
     other.write_bytes(content)
@@ -218,7 +218,7 @@ def put(path: Path, content: bytes) -> None:
     path.with_suffix(".unreadable").unlink(missing_ok=True)
 
 
-SORTS = (
+KINDS = (
     *("documents", "source manifest", "examples", "benchmark manifest", "token statistics", "branches", "scores"),
     *("ledger", "token frequencies", "control's texts", "control's manifest", "control's pointer"),
     *("rolled day", "model's card"),
@@ -226,14 +226,14 @@ SORTS = (
 
 
 @pytest.mark.usefixtures("one_thread", "quick_audits")
-@pytest.mark.parametrize("sort", SORTS)
-def test_no_reader_returns_another_number_after_a_flipped_bit(kept: Kept, sort: str) -> None:
-    assert set(SORTS) == set(kept.readers)
-    (path, read), chance = kept.readers[sort], random.Random(f"flips of {sort}")
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_reader_returns_another_number_after_a_flipped_bit(kept: DataFolder, kind: str) -> None:
+    assert set(KINDS) == set(kept.readers)
+    (path, read), chance = kept.readers[kind], random.Random(f"flips of {kind}")
     expected: Any = read()
     noticed = 0
     for _ in range(FLIPS_A_READER):
-        before = flipped(path, chance)
+        before = flip_bit(path, chance)
         try:
             found: Any = read()
         except (AuditError, ValueError, OSError):
@@ -247,7 +247,7 @@ def test_no_reader_returns_another_number_after_a_flipped_bit(kept: Kept, sort: 
                 assert found == {text: expected[text] for text in found}
             else:
                 assert found == expected
-        put(path, before)
+        replace_file(path, before)
     assert noticed >= FLIPS_A_READER // 3, "of the rest, most are in what Parquet says of a file and nobody reads"
     assert read() == expected
 
@@ -262,7 +262,7 @@ def rows(paths: DataPaths, statements: Mapping[Path, str]) -> dict[Path, list[st
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_no_warehouse_build_loads_another_number_after_a_flipped_bit(kept: Kept) -> None:
+def test_no_warehouse_build_loads_another_number_after_a_flipped_bit(kept: DataFolder) -> None:
     paths, chance = kept.paths, random.Random("flips of a build")
     # Every file that the warehouse reads, with SQL for the rows from this file.
     statements = {}
@@ -289,7 +289,7 @@ def test_no_warehouse_build_loads_another_number_after_a_flipped_bit(kept: Kept)
     assert 0 < len(of_other_parts) < len(texts), "the flipped part is one of several"
     flips = noticed = 0
     for _ in range(BUILDS):
-        before = {file: flipped(file, chance) for file in [*statements, part]}
+        before = {file: flip_bit(file, chance) for file in [*statements, part]}
         try:
             named = {one.path for one in build_warehouse(paths, config=empty).left_out}
             found = rows(paths, statements)
@@ -300,5 +300,5 @@ def test_no_warehouse_build_loads_another_number_after_a_flipped_bit(kept: Kept)
             flips, noticed = flips + len(before), noticed + len(named & before.keys())
         finally:
             for file, content in before.items():
-                put(file, content)
+                replace_file(file, content)
     assert noticed > flips // 2, "of the rest, most are in footers"

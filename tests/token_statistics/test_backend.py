@@ -42,7 +42,7 @@ class Narrow:
             ]
 
 
-def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
+def at_endpoint(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
     """Return the same model with an entry for an endpoint."""
     given = Endpoint.model_validate(
         {"url": "http://127.0.0.1:1/v1", "model": "tiny", "dialect": "completions", **endpoint}
@@ -53,7 +53,7 @@ def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
 
 def test_available_statistics_are_cached_and_missing_ones_are_empty(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
-    model, paths = behind(whole, top_logprobs=0), DataPaths(tmp_path)
+    model, paths = at_endpoint(whole, top_logprobs=0), DataPaths(tmp_path)
     summary = compute(model, TEXTS, paths, lambda: Narrow(forward, model))
     assert (summary.texts_computed, summary.texts_without_tokens) == (4, 1)
     rows = {row["text_sha256"]: row for row in read_statistics(model, TEXTS, paths).to_pylist()}
@@ -72,7 +72,7 @@ def test_available_statistics_are_cached_and_missing_ones_are_empty(tmp_path, ti
 
 def test_detectors_without_their_statistics_are_not_applicable(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
-    model = behind(whole)
+    model = at_endpoint(whole)
     session = Session(model, select(), DataPaths(tmp_path))
     session.run(TEXTS, lambda _: Narrow(forward, model))
     scores = session.score([str(number) for number in range(5)], TEXTS).to_pylist()
@@ -91,7 +91,7 @@ def test_detectors_without_their_statistics_are_not_applicable(tmp_path, tiny: T
 @pytest.mark.parametrize("kind", ["logits", "topk", "renyi", "temperatures"])
 def test_an_unavailable_kind_is_refused_before_anything_runs(tmp_path, tiny: Tiny, kind) -> None:
     whole, _ = tiny("llama")
-    model = behind(whole)
+    model = at_endpoint(whole)
     assert not KINDS[kind].is_available_from(model.has_statistic)
     assert KINDS[kind].is_available_from(whole.has_statistic)
     with pytest.raises(ModelError, match=f"cannot provide these kinds of statistics: {kind}"):
@@ -112,6 +112,6 @@ def test_an_unavailable_kind_is_refused_before_anything_runs(tmp_path, tiny: Tin
     ],
 )
 def test_statistics_of_each_dialect(tiny: Tiny, dialect: str, more: dict[str, object], gives: set[str]) -> None:
-    model = behind(tiny("llama")[0], dialect=dialect, **more)
+    model = at_endpoint(tiny("llama")[0], dialect=dialect, **more)
     names = {"logprob", "mean", "std", "max_logprob", "argmax_id", "rank", "topk", "logits", "log_mass_40", "branches"}
     assert {name for name in names if model.has_statistic(name)} == gives
