@@ -211,17 +211,26 @@ def test_an_incomplete_last_line_is_removed(paths: DataPaths, length: int) -> No
     assert ledger.problems == []
 
 
+KILLED_WRITER = """
+import os, sys
+from pathlib import Path
+import pyarrow as pa
+from audit_pipeline.store import ledger, store
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables.table import Column, Table
+
+ledger.move_into_place = lambda *given: os.kill(os.getpid(), 9)
+columns = (Column("score", pa.float64(), "a number"), Column("run_id", pa.string(), "the run"))
+table = Table("examples", "made up", columns=columns, key=("run_id",), partitioned_by="benchmark", storage="rewritten")
+rows = pa.Table.from_pylist([{"score": 0.7, "run_id": "run-1"}], schema=table.schema)
+step = ledger.LineageStep.now("run-1", "scores", "7")
+store.write(DataPaths(Path(sys.argv[1])), step, table, "b", rows, data_version="of run-1", upstream={})
+"""
+
+
 def test_a_kill_between_line_and_file_keeps_the_previous_file(paths: DataPaths) -> None:
     file = write_rows(paths, MADE_EXAMPLES, "b", "run-0", 0.5)
-    code = (
-        "import os, sys\nfrom pathlib import Path\nsys.path[:0] = sys.argv[2:]\n"
-        "import test_ledger\nfrom audit_pipeline.store import ledger\n"
-        "from audit_pipeline.store.paths import DataPaths\n"
-        "ledger.move_into_place = lambda *given: os.kill(os.getpid(), 9)\n"
-        "test_ledger.write_rows(DataPaths(Path(sys.argv[1])), test_ledger.MADE_EXAMPLES, 'b', 'run-1', 0.7)\n"
-    )
-    here = Path(__file__).parent
-    killed = subprocess.run([sys.executable, "-c", code, str(paths.root), str(here), str(here.parent)], check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(paths.root)], check=False)
     assert killed.returncode == -9
     ledger = read_ledger(paths)
     assert ([entry.run_id for entry in ledger.entries], ledger.problems) == (["run-0", "run-1"], [])
