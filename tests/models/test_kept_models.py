@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,28 +29,22 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*It is rebuilt")
 @pytest.fixture
 def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenizedModel:
     """Return a model of a .gguf. Patches make transformers read the tiny folder's model instead of the file."""
-    folder = tmp_path / "files"
-    shutil.copytree(tiny_folder("llama"), folder)
-    (folder / "config.json").rename(folder / "config.kept")
-    (folder / "tiny.gguf").write_bytes(b"GGUF" + b"\0" * 60)
-
-    def from_folder(located: object) -> object:
-        (folder / "config.kept").rename(folder / "config.json")
-        try:
-            return AutoTokenizer.from_pretrained(folder), weights.AutoConfig.from_pretrained(folder)
-        finally:
-            (folder / "config.json").rename(folder / "config.kept")
-
+    source = tiny_folder("llama")
+    gguf = tmp_path / "tiny.gguf"
+    gguf.write_bytes(b"GGUF" + b"\0" * 60)
     load_pretrained = weights._load_pretrained
 
     def from_gguf(model: TokenizedModel, place: Path, **options: Any) -> object:
         if "gguf_file" not in options:
             return load_pretrained(model, place, **options)
-        return weights.AutoModelForCausalLM.from_pretrained(tiny_folder("llama"), dtype=torch.float32)
+        return weights.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
-    monkeypatch.setattr(conversion, "read_with_transformers", from_folder)
+    def read_source(located: object) -> object:
+        return AutoTokenizer.from_pretrained(source), weights.AutoConfig.from_pretrained(source)
+
+    monkeypatch.setattr(conversion, "read_with_transformers", read_source)
     monkeypatch.setattr(weights, "_load_pretrained", from_gguf)
-    return load_tokenized(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
+    return load_tokenized(ModelEntry(name="g", path=gguf), DataPaths(tmp_path / "data"))
 
 
 def test_every_changed_byte_of_a_stored_tokenizer_is_detected(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -33,51 +35,50 @@ def with_quantisation(folder: Path, **fields: object) -> Path:
     return folder
 
 
-def in_fp8(folder: Path) -> Path:
-    """Convert weights to FP8 with one scale per block of 16 by 16, as DeepSeek publishes its weights."""
+def pack_in_fp8(folder: Path, suffix: str, block: tuple[int, int] | None, **fields: object) -> Path:
+    """Convert weights to FP8 with one scale per block of this shape, or per row."""
     written = {}
     for name, weight in load_file(folder / "model.safetensors").items():
         written[name] = weight
         if "proj" in name:
-            rows, columns = (size // 16 for size in weight.shape)
-            blocks = weight.view(rows, 16, columns, 16)
+            rows, columns = weight.shape
+            height, width = block or (1, columns)
+            blocks = weight.view(rows // height, height, columns // width, width)
             scale = blocks.abs().amax(dim=(1, 3)) / LARGEST
             written[name] = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn).view(weight.shape)
-            written[f"{name}_scale_inv"] = scale
+            written[f"{name}{suffix}"] = scale
     save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
-    return with_quantisation(
-        folder,
-        quant_method="fp8",
-        activation_scheme="dynamic",
-        weight_block_size=[16, 16],
-        modules_to_not_convert=["lm_head"],
-    )
+    return with_quantisation(folder, **fields)
 
 
-def in_compressed_tensors(folder: Path) -> Path:
-    """Convert weights to FP8 with one scale per row."""
-    pytest.importorskip("compressed_tensors")
-    written = {}
-    for name, weight in load_file(folder / "model.safetensors").items():
-        written[name] = weight
-        if "proj" in name:
-            scale = weight.abs().amax(dim=1, keepdim=True) / LARGEST
-            written[name], written[f"{name}_scale"] = (weight / scale).to(torch.float8_e4m3fn), scale
-    save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
-    kind = {"num_bits": 8, "type": "float", "symmetric": True}
-    group = {
-        "targets": ["Linear"],
-        "weights": {**kind, "strategy": "channel", "dynamic": False},
-        "input_activations": {**kind, "strategy": "token", "dynamic": True},
-    }
-    return with_quantisation(
-        folder,
-        quant_method="compressed-tensors",
-        format="float-quantized",
-        quantization_status="compressed",
-        ignore=["lm_head"],
-        config_groups={"group_0": group},
-    )
+# DeepSeek and others publish weights in this form.
+in_fp8 = partial(
+    pack_in_fp8,
+    suffix="_scale_inv",
+    block=(16, 16),
+    quant_method="fp8",
+    activation_scheme="dynamic",
+    weight_block_size=[16, 16],
+    modules_to_not_convert=["lm_head"],
+)
+NUMBERS = {"num_bits": 8, "type": "float", "symmetric": True}
+in_compressed_tensors = partial(
+    pack_in_fp8,
+    suffix="_scale",
+    block=None,
+    quant_method="compressed-tensors",
+    format="float-quantized",
+    quantization_status="compressed",
+    ignore=["lm_head"],
+    config_groups={
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {**NUMBERS, "strategy": "channel", "dynamic": False},
+            "input_activations": {**NUMBERS, "strategy": "token", "dynamic": True},
+        }
+    },
+)
+needs_compressed_tensors = pytest.mark.skipif(find_spec("compressed_tensors") is None, reason="an optional package")
 
 
 def in_bits(bits: int) -> Callable[[Path], Path]:
@@ -97,7 +98,9 @@ def in_bits(bits: int) -> Callable[[Path], Path]:
     ("write", "words", "tolerance"),
     [
         pytest.param(in_fp8, "fp8", 0.4, id="fp8"),
-        pytest.param(in_compressed_tensors, "compressed-tensors", 0.4, id="compressed-tensors"),
+        pytest.param(
+            in_compressed_tensors, "compressed-tensors", 0.4, id="compressed-tensors", marks=needs_compressed_tensors
+        ),
         pytest.param(in_bits(8), "bitsandbytes, 8 bits", 0.1, id="8 bits"),
         pytest.param(in_bits(4), "bitsandbytes, 4 bits", 0.8, id="4 bits"),
     ],

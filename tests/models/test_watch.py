@@ -28,9 +28,7 @@ FILES = ("config.json", "model.safetensors")
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def hub() -> Iterator[HubServer]:
     with HubServer() as server:
         yield server
     assert server.unknown == []
@@ -43,16 +41,12 @@ def on_hub(hub: HubServer, name: str, files: tuple[str, ...] = FILES, **describe
     return made.refs["main"]
 
 
-def api_of(hub: HubServer) -> HfApi:
-    return HfApi(endpoint=hub.url, token=False)
-
-
 def test_an_owners_models_become_entries(hub: HubServer) -> None:
     commit = on_hub(hub, "maker/small")
     on_hub(hub, "maker/closed", gated="manual", cardData={"license": "other", "license_name": "maker-1"})
     on_hub(hub, "maker/plain", safetensors=None, cardData=None, createdAt="2022-03-02T23:29:04.000Z")
     on_hub(hub, "else/small")
-    entries = propose_entries(list_candidates("maker", api_of(hub)), {})
+    entries = propose_entries(list_candidates("maker", HfApi(endpoint=hub.url, token=False)), {})
     assert entries["maker/small"] == ModelEntry(
         name="maker/small",
         hub="maker/small",
@@ -92,9 +86,9 @@ def test_a_busy_hub_raises_a_transient_error(hub: HubServer, status: int) -> Non
     with pytest.raises(
         TransientError, match=rf"maker cannot be fetched now: the hub is busy \(status {status}\).*try again"
     ):
-        list_candidates("maker", api_of(hub))
+        list_candidates("maker", HfApi(endpoint=hub.url, token=False))
     on_hub(hub, "maker/m")
-    assert len(list_candidates("maker", api_of(hub))) == 1
+    assert len(list_candidates("maker", HfApi(endpoint=hub.url, token=False))) == 1
 
 
 def made(hub: str, files: tuple[str, ...] = FILES) -> ModelInfo:
