@@ -75,7 +75,7 @@ class HeldBase:
     def free(self) -> None:
         """Release all weights."""
         self._key = self._base = self._adapted = None
-        give_back_memory()
+        release_unused_memory()
 
     def _detach_adapter(self) -> None:
         """Detach the current adapter. Release the base if this fails, or if the adapter changed it (PiSSA)."""
@@ -90,7 +90,7 @@ class HeldBase:
             self.free()
 
 
-def give_back_memory() -> None:
+def release_unused_memory() -> None:
     """Collect garbage and release unused memory of GPUs."""
     gc.collect()
     # A process that only uses models on servers has not imported torch.

@@ -31,10 +31,10 @@ from transformers.integrations.gguf import read_gguf_metadata
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
 from audit_pipeline.models.converted_files import (
     TOKENIZER_FILE,
-    KeptTokenizer,
+    StoredTokenizer,
     TextTokenizer,
-    keep_folder,
-    keep_tokenizer,
+    store_folder,
+    store_tokenizer,
 )
 from audit_pipeline.models.fingerprint import TEXTS
 from audit_pipeline.models.locate import LocatedModel
@@ -184,8 +184,8 @@ FAMILY_START_TOKENS = {
 }
 
 
-def convert_tokenizer(located: LocatedModel, keep_in: Path | None) -> KeptTokenizer:
-    """Read tokenizer and configuration with transformers, and keep them in the folder ``keep_in`` unless it is None.
+def convert_tokenizer(located: LocatedModel, store_in: Path | None) -> StoredTokenizer:
+    """Read tokenizer and configuration with transformers, and store them in ``store_in`` unless it is None.
 
     Raises:
         ModelError: If they cannot be read, or if the tokenizer is not a fast tokenizer, which character offsets need.
@@ -203,14 +203,14 @@ def convert_tokenizer(located: LocatedModel, keep_in: Path | None) -> KeptTokeni
     context_length = _read_context_length(text)
     if context_length is None and located.entry.endpoint is None:
         context_length = _UNLIMITED_CONTEXT
-    converted = KeptTokenizer(
+    converted = StoredTokenizer(
         TextTokenizer(backend, list_special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
         context_length=context_length,
         vocab_size=int(text.vocab_size),
     )
-    if keep_in is not None:
-        keep_tokenizer(keep_in, converted, None if located.gguf is None else config.save_pretrained)
+    if store_in is not None:
+        store_tokenizer(store_in, converted, None if located.gguf is None else config.save_pretrained)
     return converted
 
 
@@ -272,12 +272,12 @@ def cache_gguf_parsing() -> Iterator[None]:
         gguf.GGUFReader, gguf.get_tensor_name_map, modeling_gguf_pytorch_utils.tqdm = originals
 
 
-def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
+def store_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
     """Write the weights and configuration of a converted .gguf into ``folder``, as safetensors."""
     if hasattr(model.config, "quantization_config"):
         # The saved weights are dequantised.
         del model.config.quantization_config
-    keep_folder(
+    store_folder(
         folder, lambda aside: model.save_pretrained(aside, safe_serialization=True), {"made_of": located.resolved_from}
     )
 

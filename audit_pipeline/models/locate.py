@@ -126,9 +126,9 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
 
 
 def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedModel:
-    """Locate the kept tokenizer of a model that has only a card. The latest copy is used, of any package version."""
+    """Locate the stored tokenizer of a model that has only a card. The latest copy is used, of any package version."""
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
-    folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
+    folders = [path.parent for path in paths.stored_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
         raise ModelError(f"the data folder {paths.root} contains no tokenizer of the model {entry.card}")
     return LocatedModel(entry, max(folders, key=lambda folder: folder.stat().st_mtime_ns), None, None)

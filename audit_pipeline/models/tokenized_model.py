@@ -17,8 +17,8 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.converted_files import (
     TextTokenizer,
     converted_weights_folder,
-    kept_tokenizer_folder,
     read_tokenizer,
+    stored_tokenizer_folder,
 )
 from audit_pipeline.models.display_title import format_model_title, read_gguf_format
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, history_path, identify, read_history
@@ -139,16 +139,16 @@ def read_position_border(config: Path) -> int | None:
     return None
 
 
-def is_tokenizer_kept(entry: ModelEntry, paths: DataPaths) -> bool:
-    """Return True if the model's tokenizer is kept on disk. Reading it then takes no time and writes nothing."""
-    folder = kept_tokenizer_folder(identify(locate(entry, paths), paths), paths)
+def is_tokenizer_stored(entry: ModelEntry, paths: DataPaths) -> bool:
+    """Return True if the model's tokenizer is stored on disk. Reading it then takes no time and writes nothing."""
+    folder = stored_tokenizer_folder(identify(locate(entry, paths), paths), paths)
     return not entry.trust_remote_code and read_tokenizer(folder) is not None
 
 
 def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify a model, and read its tokenizer and configuration.
 
-    The first call reads them with transformers, which takes seconds for a .gguf. The result is kept in the data folder,
+    The first call reads them with transformers, which takes seconds for a .gguf. The result is stored in the data folder,
     keyed by the digests of the files and the versions of the packages. In a read-only folder, every call reads them
     again.
 
@@ -160,9 +160,9 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     _warn_about_unread_weights(located)
     folder = located.folder
     if entry.card is None:
-        folder = kept_tokenizer_folder(identity, paths)
+        folder = stored_tokenizer_folder(identity, paths)
     converted = None
-    # With trust_remote_code, the tokenizer may run code of the model, which no digest covers. So nothing is kept.
+    # With trust_remote_code, the tokenizer may run code of the model, which no digest covers. So nothing is stored.
     if not entry.trust_remote_code:
         converted = read_tokenizer(folder)
     if converted is None and entry.card is not None:
@@ -171,8 +171,8 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         # transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
-        can_keep = not entry.trust_remote_code and explain_unwritable(paths.root) is None
-        converted = convert_tokenizer(located, keep_in=folder if can_keep else None)
+        can_store = not entry.trust_remote_code and explain_unwritable(paths.root) is None
+        converted = convert_tokenizer(located, store_in=folder if can_store else None)
     start_token = entry.start_token or converted.default_start_token
     start_token_id = None
     if start_token is not None:

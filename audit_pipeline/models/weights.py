@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError, ModelFilesWarning
-from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
+from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, store_weights
 from audit_pipeline.models.converted_files import read_manifest_if_whole
 from audit_pipeline.models.model_checks import build_read_error, require_same_tensors, silence_transformers
 from audit_pipeline.models.model_files import (
@@ -235,7 +235,7 @@ def _format_gb(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-# Converted weights are kept only if at least this number of bytes stays free on the disk.
+# Converted weights are stored only if at least this number of bytes stays free on the disk.
 _MIN_FREE_BYTES = 2 << 30
 
 
@@ -334,7 +334,7 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
         model = _load_pretrained(
             tokenized,
             tokenized.located.folder,
-            # The configuration was kept together with the tokenizer. Reading it from the .gguf takes seconds.
+            # The configuration was stored together with the tokenizer. Reading it from the .gguf takes seconds.
             config=AutoConfig.from_pretrained(tokenized.config_folder),
             gguf_file=tokenized.located.gguf.name,
             quantization_config=GgufConfig(dequantize=True),
@@ -348,7 +348,7 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
             "free"
         )
         return model
-    keep_weights(model, tokenized.located, folder)
+    store_weights(model, tokenized.located, folder)
     notify(f"stored {size / 1e9:.2f} GB of converted weights in {folder}. 'corpus-audit forget --model' deletes them.")
     return model
 

@@ -309,7 +309,7 @@ class DataPaths:
         """Return the file of a model's card."""
         return self.root / "models" / f"{model_fingerprint}.json"
 
-    def kept_tokenizers(self, tokenizer_fingerprint: str) -> Path:
+    def stored_tokenizers(self, tokenizer_fingerprint: str) -> Path:
         """Return the folder of a tokenizer in its fast-loading form, with one subfolder per version of the writer."""
         return self.root / "models" / "tokenizers" / tokenizer_fingerprint
 

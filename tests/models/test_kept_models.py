@@ -53,7 +53,7 @@ def test_every_changed_byte_of_a_stored_tokenizer_is_detected(
     paths = DataPaths(tmp_path)
     entry = ModelEntry(name="m", path=tiny_folder("llama"))
     before = load_tokenized(entry, paths)
-    [folder] = paths.kept_tokenizers(before.identity.tokenizer_fingerprint).iterdir()
+    [folder] = paths.stored_tokenizers(before.identity.tokenizer_fingerprint).iterdir()
     for file in folder.iterdir():
         whole = file.read_bytes()
         for place in range(7, len(whole), max(1, len(whole) // 40)):

@@ -22,10 +22,10 @@ from packaging.requirements import Requirement
 
 from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.converted_files import list_kept_folders, read_intact_manifest
+from audit_pipeline.models.converted_files import list_stored_folders, read_intact_manifest
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
 from audit_pipeline.models.locate import locate
-from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized
+from audit_pipeline.models.tokenized_model import is_tokenizer_stored, load_tokenized
 from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
@@ -193,7 +193,7 @@ def _examine_model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
         located = locate(entry, paths)
         identity = identify(located, paths)
         # Converting the tokenizer of a .gguf file takes long. It is checked only if an audit has converted it.
-        if located.gguf is None or is_tokenizer_kept(entry, paths):
+        if located.gguf is None or is_tokenizer_stored(entry, paths):
             load_tokenized(entry, paths)
     except (AuditError, OSError) as error:
         # An OSError means that data derived from the model's files cannot be stored.
@@ -278,7 +278,7 @@ def _check_every_file(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorChe
     checks += zip(_list_table_files(paths), repeat(require_digest))
     checks += zip(documents, repeat(read_json))
     checks += zip(controls, repeat(require_intact_control))
-    checks += zip(list_kept_folders(paths), repeat(read_intact_manifest))
+    checks += zip(list_stored_folders(paths), repeat(read_intact_manifest))
     damaged: list[object] = []
     for number, (path, check) in enumerate(checks, 1):
         on_check(f"file {number} of {len(checks)}")

@@ -410,7 +410,7 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
 def _list_stored_paths(kind: str, fingerprint: str, paths: DataPaths) -> Mapping[str, list[Path]]:
     """Return the files and folders that are stored under a fingerprint, by a description of their content."""
     if kind == "tokenizer":
-        return {"converted tokenizers": [paths.kept_tokenizers(fingerprint)]}
+        return {"converted tokenizers": [paths.stored_tokenizers(fingerprint)]}
     if kind == "weights":
         return {"converted weights": [conversion_folder(fingerprint, paths)]}
     if kind == "endpoint":
