@@ -148,9 +148,9 @@ def is_tokenizer_stored(entry: ModelEntry, paths: DataPaths) -> bool:
 def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify a model, and read its tokenizer and configuration.
 
-    The first call reads them with transformers, which takes seconds for a .gguf. The result is stored in the data folder,
-    keyed by the digests of the files and the versions of the packages. In a read-only folder, every call reads them
-    again.
+    The first call reads them with transformers, which takes seconds for a .gguf. The result is stored in the data
+    folder. Its key covers the digests of the files and the versions of the packages. In a read-only folder, every call
+    reads them again.
 
     Raises:
         ModelError: If a file is missing or damaged, or if the entry does not fit the model.

@@ -323,7 +323,7 @@ def _load_on_single_device(tokenized: TokenizedModel, device: str, notify: Calla
 
 
 def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
-    """Load the model from its .gguf onto the CPU. Keep the converted weights if the disk has enough space.
+    """Load the model from its .gguf onto the CPU. Store the converted weights if the disk has enough space.
 
     The weights are always dequantised. Otherwise a score would depend on installed packages with kernels for packed
     weights.
