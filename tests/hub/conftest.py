@@ -65,7 +65,7 @@ def call_in_process(run: Callable[..., Done]) -> Callable[..., Any]:
 def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
     """Return a function that writes a file of entries and returns the variable that names its folder."""
 
-    def write(file: str, common: dict[str, Any], **entries: dict[str, Any]) -> dict[str, str]:
+    def write(file: str, common: dict[str, Any], /, **entries: dict[str, Any]) -> dict[str, str]:
         folder = tmp_path / "config"
         folder.mkdir(exist_ok=True)
         content = {Path(file).stem: {name: {**common, **entry} for name, entry in entries.items()}}

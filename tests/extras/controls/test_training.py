@@ -190,7 +190,7 @@ def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths
             read_control_texts("c", paths)
     else:
         damaged, other = ("exposed", "twin") if name.startswith("exposed") else ("twin", "exposed")
-        with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*train it again"):
+        with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*Train it again"):
             load_tokenized(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
         assert load_tokenized(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
     assert read_trained_version(ENTRY.name, paths) != compute_wanted_version(ENTRY, paths)
