@@ -1,15 +1,15 @@
-"""A hub on the loopback interface: what huggingface_hub, `datasets` and HfFileSystem ask of HF_ENDPOINT and send.
+"""A local hub that answers the requests of huggingface_hub, `datasets` and HfFileSystem to HF_ENDPOINT.
 
     with HubServer() as hub:
         one = hub.add("model", "maker/small", {"config.json": b"{}", "model.safetensors": weights})
-        hub.fail("/resolve/", fault(429, retry_after=0), times=1)      # the next request whose path holds it
-        hub.cut("model.safetensors", after=1000)                       # once: so many bytes, then the line is dead
+        hub.fail("/resolve/", fault(429, retry_after=0), times=1)      # answers the next request with this path
+        hub.cut("model.safetensors", after=1000)                       # breaks the next download after 1000 bytes
         run(env=hub.environment(home))
         assert hub.unknown == []
 
-Files that the hub would keep in large-file storage (weights, Parquet, .gz) are redirected to a second server on another
-port, as the real one redirects to its CDN: with X-Linked-Size and X-Linked-Etag, in ranges, and without the token. No
-Xet header is ever sent, so clients fetch over plain HTTP.
+Files of large-file storage (weights, Parquet, .gz) are redirected to a second server on another port, like the CDN of
+the real hub: with X-Linked-Size and X-Linked-Etag, in ranges, and without the token. The server sends no Xet header, so
+clients use plain HTTP.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ class HubServer:
 
     def __init__(self) -> None:
         self.unknown: list[str] = []
-        """Requests that this hub has no answer for: a client has learnt something new."""
+        """Requests that this hub cannot answer."""
         self.page = _PAGE
         self.leaked: list[str] = []
-        """Requests to the storage that carried the token, which is for the hub alone."""
+        """Requests to the storage with the token, which only the hub may receive."""
         self._repositories: dict[tuple[str, str], Repository] = {}
         self._faults: list[_Fault] = []
         self._blobs: dict[str, bytes] = {}
@@ -152,7 +152,7 @@ class HubServer:
     def _right(self, request: Request) -> Answer:
         path = urlsplit(request.path).path
         if path == "/api/agent-harnesses":
-            # Asked for by a client that looks for the program it runs in; what it learns is sent in its user agent.
+            # A client requests this list to find the program that it runs in, for its user agent.
             return _json({"standardEnvVars": [], "harnesses": {}})
         if path == "/api/models":
             return self._listed(request)
@@ -171,7 +171,7 @@ class HubServer:
         token = (request.header("Authorization") or "").removeprefix("Bearer ")
         found = self._repositories.get((kind, name))
         if found is None:
-            # Without a token the hub does not tell what does not exist from what is private.
+            # Without a token, the hub answers the same for missing and private repositories.
             if not token:
                 return _refusal(401, None, "Invalid username or password.")
             return _refusal(404, "RepoNotFound", "Repository not found")
@@ -249,12 +249,12 @@ class HubServer:
         digest = hashlib.sha256(content).hexdigest()
         self._blobs[digest] = content
         linked = {"X-Linked-Size": str(len(content)), "X-Linked-Etag": f'"{digest}"', "ETag": f'"{digest}"'}
-        # The name stands in the address, as it does in the real one's, for faults to be found by.
+        # The address contains the name of the file, so that faults can match it.
         of_file = quote(f"{name}/{unquote(path)}")
         address = f"{self._storage.url}/{digest}?response-content-disposition={of_file}"
         return Answer(b"", status=302, headers={**headers, **linked, "Location": address})
 
-    # --- what is written to it: small files of data sets, to the branch main -----------------------------------------
+    # --- writing of small files of data sets to the branch main -----------------------------------------
 
     def _made(self, request: Request) -> Answer:
         asked = json.loads(request.body)

@@ -72,7 +72,7 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
     from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.store.ledger import LineageStep
 
-    # A checkpoint behind every document: where it is killed, the next run must go on.
+    # With a checkpoint after every document, the next run must resume at the kill.
     token_count.CHECKPOINT_SECONDS = 0.0
     paths = DataPaths.from_environment()
     model = load_tokenized(ModelEntry(name="tiny", path=Path(folder)), paths)

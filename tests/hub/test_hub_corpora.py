@@ -124,7 +124,7 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
         assert message in one["error"]
         assert "\n" not in one["error"]
         assert one["transient"] is (name == "busy")
-    # A stream cannot be read offline, whatever is in the cache.
+    # A stream cannot be read offline, regardless of the cache.
     [offline] = call_in_process("stream", "gated", HF_HUB_OFFLINE="1", **environment)
     assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
     assert "set path to a copy of its files" in offline["error"]

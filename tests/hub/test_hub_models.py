@@ -120,7 +120,7 @@ def test_transient_faults_are_retried_or_reported(
     ranges = [request.header("Range") for request in hub.asked("maker/cut/model.safetensors")]
     assert ranges == [None, f"bytes={CHUNK}-"], "what was there already is not fetched again"
 
-    # What is left of it is not taken for a model, and the next run makes it whole.
+    # The incomplete download does not count as a model, and the next run completes it.
     [offline] = call_in_process("locate", ("maker/reset", None), HF_HUB_OFFLINE="1")
     assert "maker/reset is not whole in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
     assert offline["transient"] is False

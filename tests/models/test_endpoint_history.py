@@ -67,7 +67,7 @@ def shifted(by: float, *, noise: float = 0.0) -> Probe:
         (SEEN, shifted(0.09), False),
         (SEEN, shifted(0.11), True),
         (SEEN, shifted(-0.11), True),
-        # A server that contradicts itself by .1 may be .3 away from what it said before.
+        # With a noise of .1, the values may differ by .3 from the first probe.
         (SEEN, shifted(0.29, noise=0.1), False),
         (shifted(0.0, noise=0.1), shifted(0.29), True),
         (SEEN, shifted(0.31, noise=0.1), True),
@@ -76,7 +76,7 @@ def shifted(by: float, *, noise: float = 0.0) -> Probe:
         (SEEN, replace(SEEN, server="vllm-2"), False),
         (shifted(INFINITE), shifted(INFINITE), False),
         (SEEN, shifted(INFINITE), True),
-        # What is infinite both times hides nothing beside it.
+        # Values that are infinite both times do not hide a difference next to them.
         (shifted(INFINITE), replace(shifted(INFINITE), values=((-7.0, -INFINITE), (-3.0,))), True),
     ],
 )
@@ -144,7 +144,7 @@ def test_identity_and_card_of_a_model_at_an_endpoint(tokenizer_alone: Path, tmp_
     paths, served = DataPaths(tmp_path / "data"), entry(tokenizer_alone)
     unknown = load_tokenized(served, paths)
     write_card(unknown, paths)
-    assert not any(paths.model_card("any").parent.glob("*.json")), "nobody has seen it yet"
+    assert not any(paths.model_card("any").parent.glob("*.json")), "it was never probed"
 
     def probed(seen: Probe) -> TokenizedModel:
         record_probe(endpoint(), unknown.identity.tokenizer_fingerprint, seen, paths)
@@ -218,8 +218,8 @@ def test_no_weights_are_fetched_for_a_model_at_an_endpoint(
 
 
 @pytest.mark.parametrize(
-    "said", [{"dtype": "bfloat16"}, {"dtype": "float32"}, {"attention": "eager"}, {"trust_remote_code": False}]
+    "fields", [{"dtype": "bfloat16"}, {"dtype": "float32"}, {"attention": "eager"}, {"trust_remote_code": False}]
 )
-def test_settings_of_local_weights_are_refused_for_an_endpoint(said: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=f"{next(iter(said))}: these settings apply to local weights only"):
-        entry(tmp_path, **said)
+def test_settings_of_local_weights_are_refused_for_an_endpoint(fields: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=f"{next(iter(fields))}: these settings apply to local weights only"):
+        entry(tmp_path, **fields)

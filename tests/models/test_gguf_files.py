@@ -112,14 +112,14 @@ def test_our_split_rules_match_those_of_transformers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "words"),
     [
         ("deepseek-llm", "names the split rule 'deepseek-llm'"),
         (None, "names no split rule"),
     ],
 )
-def test_an_unknown_split_rule_raises_an_error_with_its_name(name: str | None, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=rf"^the tokenizer of {name}\.gguf {said}") as caught:
+def test_an_unknown_split_rule_raises_an_error_with_its_name(name: str | None, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=rf"^the tokenizer of {name}\.gguf {words}") as caught:
         load_with_rule(tmp_path, name)
     assert "\n" not in str(caught.value)
 
@@ -173,16 +173,16 @@ def test_a_sentencepiece_text_gets_a_leading_blank_only_if_the_gguf_states_it(
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "words"),
     [
         ({"general__type": "adapter"}, r"^m.gguf is not a model: .* is 'adapter'"),
         ({"split__count": 3, "split__no": 1}, r"^m.gguf is part 2 of 3 \(.*Join the parts"),
         ({"architecture": "controlvector"}, "controlvector is not supported"),
     ],
 )
-def test_a_gguf_without_a_whole_model_is_refused(fields: dict[str, object], said: str, tmp_path: Path) -> None:
+def test_a_gguf_without_a_whole_model_is_refused(fields: dict[str, object], words: str, tmp_path: Path) -> None:
     path = write_bpe_gguf(tmp_path / "m.gguf", train_byte_level(), tokenizer__ggml__pre="gpt-2", **fields)
     with pytest.raises(ModelError) as caught:
         tokenized(path, tmp_path / "data")
-    assert re.search(said, str(caught.value))
+    assert re.search(words, str(caught.value))
     assert "\n" not in str(caught.value)

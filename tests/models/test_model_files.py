@@ -133,7 +133,7 @@ def test_unexpected_tensors_are_not_ignored(tiny_folder: Folder, tmp_path: Path,
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     weights = load_file(folder / "model.safetensors")
     layer = "model.layers.0.self_attn"
-    # A buffer that is computed anew, which files of older versions hold.
+    # Files of older versions contain this buffer, which is computed at loading.
     save_file({**weights, f"{layer}.rotary_emb.inv_freq": torch.ones(4)}, folder / "model.safetensors")
     assert isinstance(load_all(folder, tmp_path / "data"), torch.nn.Module)
     save_file({**weights, f"{layer}.{name}": torch.ones(32)}, folder / "model.safetensors")

@@ -96,7 +96,7 @@ def test_the_control_group_limits_the_free_memory(
 def test_a_model_that_never_fits_is_refused_before_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = save_and_load(tmp_path)
     size = compute_weight_bytes(model, "cpu")
-    # What is taken now may be free in a moment: that alone stops nothing.
+    # Memory that is in use now may be free later, so loading is not refused.
     simulate_memory(monkeypatch, Memory(size, size // 2))
     assert "do not fit" in check_memory_fit(model, "cpu").sentences
     load_weights(model, "cpu")

@@ -230,10 +230,10 @@ def test_a_warning_reports_that_transformers_gives_other_tokens(tmp_path: Path) 
         tmp_path / "m", train_byte_level(split_by(r"\p{N}")), tokenizer_class="GPT2Tokenizer", bos_token="<s>"
     )
     # Two of the five texts hold numbers that GPT-2's rule leaves whole.
-    said = (
+    words = (
         r"^m: tokenizer.json is used unchanged\. The class GPT2Tokenizer .* would split \d of 5 probe texts into other"
     )
-    with pytest.warns(OtherTokenizerWarning, match=said):
+    with pytest.warns(OtherTokenizerWarning, match=words):
         tokenized(folder, tmp_path / "data")
     same = save_folder(
         tmp_path / "same", train_byte_level(), tokenizer_class="PreTrainedTokenizerFast", bos_token="<s>"

@@ -248,7 +248,7 @@ def test_no_reader_returns_another_number_after_a_flipped_bit(kept: DataFolder, 
             else:
                 assert found == expected
         replace_file(path, before)
-    assert noticed >= FLIPS_A_READER // 3, "of the rest, most are in what Parquet says of a file and nobody reads"
+    assert noticed >= FLIPS_A_READER // 3, "most other flips are in metadata of Parquet that is not read"
     assert read() == expected
 
 

@@ -72,7 +72,7 @@ def test_the_digests_of_a_folder_detect_changed_and_missing_files(tmp_path: Path
     (tmp_path / ".texts.tmp").write_text("half")
     digests = digests_of_folder(tmp_path)
     assert digests == {name: file_sha256(tmp_path / name) for name in ("model/config.json", "texts")}
-    (tmp_path / "another").write_text("nobody asked for it")
+    (tmp_path / "another").write_text("not in the digests")
     require_matching_digests(tmp_path, digests, "the model")
     (tmp_path / "model" / "config.json").write_text("{ }")
     with pytest.raises(DamagedError, match=r"the model is damaged: .*model/config\.json is missing or corrupt"):

@@ -138,7 +138,7 @@ def test_a_hundred_thousand_lines_are_checked_in_about_a_second(paths: DataPaths
     paths.ledger_file.write_bytes(b"".join(chain_of(100_000)))
     started = time.process_time()
     ledger = read_ledger(paths)
-    assert time.process_time() - started < 3, "below 1 s where nothing else runs"
+    assert time.process_time() - started < 3, "below 1 s on an idle machine"
     assert (len(ledger.entries), ledger.problems) == (100_000, [])
     started = time.process_time()
     read_ledger(paths)

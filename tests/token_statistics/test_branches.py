@@ -247,7 +247,7 @@ def test_every_branch_token_is_in_exactly_one_batch(lengths: list[list[int]], ro
         seen.extend(layout.which.tolist())
         height, width = layout.ids.shape
         assert height * width <= budget or height == 1
-        assert width < row_tokens + 9, "a row is full at row_tokens, but for the rest of its last branch"
+        assert width < row_tokens + 9, "a row has at most row_tokens tokens before its last branch"
         assert layout.ids.flatten()[layout.used].tolist() == branches.tokens[layout.which].tolist()
         for row in range(height):
             held = layout.branch[row][layout.branch[row] >= 0]

@@ -82,7 +82,7 @@ def test_layers_use_onednn_only_inside_the_block(monkeypatch: pytest.MonkeyPatch
     with use_linear(layers, onednn=True):
         torch.testing.assert_close(model(hidden), expected)
     assert calls == [(7, 300), (7, 20)]
-    # Also where the pass ends badly.
+    # An error inside the block also restores the layers.
     with pytest.raises(RuntimeError), use_linear(layers, onednn=True):
         model(hidden[:, 1:])
     model(hidden)

@@ -42,7 +42,7 @@ def assert_same(found: Sequence[WindowResult], expected: Sequence[WindowResult])
             np.testing.assert_allclose(ours.branches.logprob, theirs.branches.logprob, atol=1e-5)
 
 
-# What is in memory and what is not; gemma2's head is its embedding, bloom's packed branches need other positions.
+# Families with different layouts: gemma2's head is its embedding, and bloom's packed branches need other positions.
 @pytest.mark.parametrize(
     ("family", "share"),
     [

@@ -179,7 +179,7 @@ def test_cached_rows_equal_fresh_rows_and_a_stopped_run_resumes(tiny: Tiny, tmp_
     fresh, grown = DataPaths(tmp_path / "fresh"), DataPaths(tmp_path / "grown")
     compute_prefixed(model, TEXTS, prefix, fresh, lambda: forward)
     assert plan_prefixed(model, TEXTS, prefix, grown).texts_to_run == len(TEXTS)
-    # What a killed run has left, and rows behind another prefix.
+    # Rows of a killed run, and rows after another prefix.
     compute_prefixed(model, TEXTS[:2], prefix, grown, lambda: forward)
     compute_prefixed(model, TEXTS, other, grown, lambda: forward)
     assert plan_prefixed(model, TEXTS, prefix, grown).texts_to_run == len(TEXTS) - 2

@@ -124,7 +124,7 @@ def test_only_parts_with_a_requested_row_are_read(tmp_path: Path, reads: list[st
     assert cache.read(["bb", "d"]).column("key").to_pylist() == ["bb", "d"]
     assert reads == [parts(tmp_path)[0].name, parts(tmp_path)[2].name]
     write_parts(tmp_path, [["e"]])
-    assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part that nobody has looked through may hold it"
+    assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part with unknown keys may contain it"
 
 
 @pytest.mark.parametrize("looks", [True, False])

@@ -187,13 +187,13 @@ def _build_once(kind: str) -> Tokenizer:
 @pytest.mark.parametrize(
     ("text", "offsets", "spans"),
     [
-        # Composed: "é" is read where the text has a letter and its mark, here as two bytes.
+        # A letter and its combining mark are composed to "é", which has two bytes.
         ("e\u0301 x", [(0, 1), (0, 1), (2, 3), (3, 4)], [(0, 2), (0, 2), (2, 3), (3, 4)]),
         # Blanks are left out, and so is a mark before one of them.
         ("a\u0301 b ", [(0, 1), (3, 4)], [(0, 2), (2, 5)]),
         # A blank of its own, without its character.
         ("a  b", [(0, 1), (2, 2), (3, 4)], [(0, 1), (1, 2), (2, 4)]),
-        # What is dropped at the beginning belongs to the first token.
+        # Characters dropped at the beginning belong to the first token.
         ("\u0301 a", [(2, 3)], [(0, 3)]),
         # A token that the tokenizer appends has no characters.
         ("ab\u0301", [(0, 2), (0, 0)], [(0, 3), (0, 0)]),

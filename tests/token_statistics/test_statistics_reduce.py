@@ -184,7 +184,7 @@ def test_a_head_in_blocks_equals_the_whole_head(
     twin = twin_of_logits(written_out(logits).numpy(), target.tolist())
     for name in ("logprob", "mean", "std", "max_logprob"):
         np.testing.assert_allclose(ours[name].numpy(), twin[name], atol=1e-4, rtol=2e-5, err_msg=name)
-    # Two logits that are equal but for the last bit may change places.
+    # Two logits that differ only in the last bit may change places.
     whole = written_out(logits)
     own = whole.gather(1, target.unsqueeze(1))
     least, most = (whole > own + 1e-4).sum(1), (whole > own - 1e-4).sum(1)
@@ -277,7 +277,7 @@ def test_decodings_match_a_brute_force_computation(seed: int, n: int, vocabulary
         assert (ours.shape, ours.dtype) == ((n, len(DECODINGS)), torch.float32)
         for row, token, values in zip(logits.double().numpy(), target.tolist(), ours.numpy(), strict=True):
             expected, nearest = drawn_by_brute_force(row, token)
-            # A sum that is 0.9 but for the last bit may count either way.
+            # A sum that differs from 0.9 only in the last bit may count either way.
             if nearest > 1e-6:
                 np.testing.assert_allclose(values, expected, atol=2e-5, rtol=2e-6)
 
@@ -298,7 +298,7 @@ def test_a_large_nucleus_is_ranked_completely(monkeypatch: pytest.MonkeyPatch) -
 
 def test_tokens_tied_with_the_last_token_can_be_drawn() -> None:
     flat = reduce(torch.zeros(1, 47), [46], "log_p_drawn")["log_p_drawn"][0].tolist()
-    # Of 47 equal tokens the nucleus has 43 and the top 40, and each of the 47 is as likely as if it were one of them.
+    # The nucleus has 43 and the top-k has 40 of 47 equal tokens. Each of the 47 tokens can be drawn.
     sizes = {"all": 47, "top-k 40": 40, "top-p 0.9": 43}
     assert flat == pytest.approx([-np.log(sizes[drawn_from]) for _, drawn_from in DECODINGS], abs=1e-6)
     # A token with 0.9 by itself is the nucleus: it is certain, and no other can be drawn.
