@@ -16,7 +16,7 @@ from audit_pipeline.pipeline.console import show_progress
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState
 from audit_pipeline.store.control_files import read_trained_version
-from audit_pipeline.store.control_names import Role
+from audit_pipeline.store.paths import Role
 from audit_pipeline.tables import CONTROL_STUDIES, CONTROL_TEXTS
 
 _LOG_STEPS = 50

@@ -15,7 +15,7 @@ from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState, get_
 from audit_pipeline.scoring.pair_scores import run_other_models, run_passes
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.tables import KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, digest, parse_pair
-from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
+from audit_pipeline.token_statistics.cached_texts import compute_statistics_version
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 
 

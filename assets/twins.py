@@ -16,7 +16,7 @@ from audit_pipeline.pipeline.stage_settings import load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.tables import TWINS, parse_pair
-from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
+from audit_pipeline.token_statistics.cached_texts import compute_statistics_version
 
 
 class TwinsOptions(BaseModel):

@@ -30,8 +30,7 @@ from audit_pipeline.extras.controls.draw import draw_texts, read_control_documen
 from audit_pipeline.extras.controls.study import train_and_measure
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import read_settings_digest, refresh_source
-from audit_pipeline.store.control_names import EXPOSED, TWIN, Role
-from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.paths import EXPOSED, TWIN, DataPaths, Role
 
 # One further token is enough to see an effect, and the quickest.
 OVERRIDES = {"infilling": {"m": 1}}

@@ -41,11 +41,10 @@ import pyarrow.parquet as pq
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.files import write_json, write_parquet
-from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.integrity import file_sha256, package_versions
 from audit_pipeline.store.ledger import read_ledger
-from audit_pipeline.store.ledger_lines import format_line, parse_lines
+from audit_pipeline.store.ledger_records import format_line, parse_lines
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import (
     DOCUMENTS,
     EXAMPLES,

@@ -1,15 +1,15 @@
-"""A hub on the loopback interface: what huggingface_hub, `datasets` and HfFileSystem ask of HF_ENDPOINT and send.
+"""A local hub that answers the requests of huggingface_hub, `datasets` and HfFileSystem to HF_ENDPOINT.
 
     with HubServer() as hub:
         one = hub.add("model", "maker/small", {"config.json": b"{}", "model.safetensors": weights})
-        hub.fail("/resolve/", fault(429, retry_after=0), times=1)      # the next request whose path holds it
-        hub.cut("model.safetensors", after=1000)                       # once: so many bytes, then the line is dead
+        hub.fail("/resolve/", fault(429, retry_after=0), times=1)      # answers the next request with this path
+        hub.cut("model.safetensors", after=1000)                       # breaks the next download after 1000 bytes
         run(env=hub.environment(home))
         assert hub.unknown == []
 
-Files that the hub would keep in large-file storage (weights, Parquet, .gz) are redirected to a second server on another
-port, as the real one redirects to its CDN: with X-Linked-Size and X-Linked-Etag, in ranges, and without the token. No
-Xet header is ever sent, so clients fetch over plain HTTP.
+Files of large-file storage (weights, Parquet, .gz) are redirected to a second server on another port, like the CDN of
+the real hub: with X-Linked-Size and X-Linked-Etag, in ranges, and without the token. The server sends no Xet header, so
+clients use plain HTTP.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PAGE = 100
 
 @dataclass
 class Repository:
-    """A model or a data set: files of each commit, and which commit a branch or tag stands for."""
+    """A model or a data set: the files of each commit, and the commits of branches and tags."""
 
     kind: str
     name: str
@@ -50,7 +50,7 @@ class Repository:
     refs: dict[str, str] = field(default_factory=dict)
 
     def commit(self, files: Mapping[str, bytes], *refs: str) -> str:
-        """Another commit with these files, which ``refs`` (the branch main, where none is named) stand for."""
+        """Add a commit with these files, and point ``refs`` (by default the branch main) to it."""
         names = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
         made = hashlib.sha1(json.dumps([self.name, len(self.commits), names]).encode()).hexdigest()
         self.commits[made] = dict(files)
@@ -58,7 +58,7 @@ class Repository:
         return made
 
     def resolved(self, revision: str) -> str | None:
-        """The commit that a branch, a tag or a commit stands for."""
+        """Return the commit of a branch, a tag or a commit, or None."""
         return self.refs.get(revision) or (revision if revision in self.commits else None)
 
 
@@ -71,14 +71,14 @@ class _Fault:
 
 
 class HubServer:
-    """The hub and its storage, on two free ports of 127.0.0.1; a context manager."""
+    """The hub and its storage on two free ports of 127.0.0.1, as a context manager."""
 
     def __init__(self) -> None:
         self.unknown: list[str] = []
-        """Requests that this hub has no answer for: a client has learnt something new."""
+        """Requests that this hub cannot answer."""
         self.page = _PAGE
         self.leaked: list[str] = []
-        """Requests to the storage that carried the token, which is for the hub alone."""
+        """Requests to the storage with the token, which only the hub may receive."""
         self._repositories: dict[tuple[str, str], Repository] = {}
         self._faults: list[_Fault] = []
         self._blobs: dict[str, bytes] = {}
@@ -91,11 +91,11 @@ class HubServer:
 
     @property
     def requests(self) -> list[Request]:
-        """What was asked of the hub and of its storage, in order."""
+        """Return the requests to the hub and its storage in order."""
         return sorted([*self._hub.requests, *self._storage.requests], key=lambda request: request.at)
 
     def environment(self, home: Path, **changes: str) -> dict[str, str]:
-        """The variables of a process that uses this hub, with ``home`` for its cache."""
+        """Return the environment variables of a process that uses this hub, with ``home`` as its cache."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
         own = {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         return {**kept, **own, **changes}
@@ -103,21 +103,21 @@ class HubServer:
     def add(
         self, kind: str, name: str, files: Mapping[str, bytes], *, gated: bool = False, **described: Any
     ) -> Repository:
-        """A repository with one commit; ``described`` is what the hub tells of it beside its files."""
+        """Add a repository with one commit. ``described`` holds additional fields of its description."""
         made = self._repositories[kind, name] = Repository(kind, name, gated, described)
         made.commit(files)
         return made
 
     def fail(self, path: str, answer: Answer, *, times: int, method: str | None = None) -> None:
-        """The next ``times`` requests whose path (without host) holds ``path`` get ``answer``."""
+        """Answer the next ``times`` requests whose path (without host) contains ``path`` with ``answer``."""
         self._faults.append(_Fault(path, method, lambda right: answer, times))
 
     def cut(self, path: str, *, after: int, times: int = 1, reset: bool = False) -> None:
-        """The next ``times`` answers with more than ``after`` bytes of that file end there, and the connection too."""
+        """End the next ``times`` answers for that file after ``after`` bytes, and close the connection."""
         self._faults.append(_Fault(path, "GET", lambda right: _cut(right, after, reset), times))
 
     def asked(self, path: str, method: str = "GET") -> list[Request]:
-        """The requests by ``method`` whose path holds ``path``."""
+        """Return the requests by ``method`` whose path contains ``path``."""
         return [request for request in self.requests if path in unquote(request.path) and request.method == method]
 
     def __enter__(self) -> Self:
@@ -131,7 +131,7 @@ class HubServer:
         self.stop()
 
     def stop(self) -> None:
-        """Connections are refused from now on."""
+        """Refuse connections from now on."""
         self._hub.stop()
         self._storage.stop()
 
@@ -152,7 +152,7 @@ class HubServer:
     def _right(self, request: Request) -> Answer:
         path = urlsplit(request.path).path
         if path == "/api/agent-harnesses":
-            # Asked for by a client that looks for the program it runs in; what it learns is sent in its user agent.
+            # A client requests this list to find the program that it runs in, for its user agent.
             return _json({"standardEnvVars": [], "harnesses": {}})
         if path == "/api/models":
             return self._listed(request)
@@ -167,11 +167,11 @@ class HubServer:
         return fault(501)
 
     def _opened(self, request: Request, kind: str, name: str, *, reading: bool) -> Repository | Answer:
-        """The repository, or why this request does not get it; what a gated one is may be known, not its files."""
+        """Return the repository, or the refusal. The description of a gated repository is public, its files are not."""
         token = (request.header("Authorization") or "").removeprefix("Bearer ")
         found = self._repositories.get((kind, name))
         if found is None:
-            # Without a token the hub does not tell what does not exist from what is private.
+            # Without a token, the hub answers the same for missing and private repositories.
             if not token:
                 return _refusal(401, None, "Invalid username or password.")
             return _refusal(404, "RepoNotFound", "Repository not found")
@@ -249,12 +249,12 @@ class HubServer:
         digest = hashlib.sha256(content).hexdigest()
         self._blobs[digest] = content
         linked = {"X-Linked-Size": str(len(content)), "X-Linked-Etag": f'"{digest}"', "ETag": f'"{digest}"'}
-        # The name stands in the address, as it does in the real one's, for faults to be found by.
+        # The address contains the name of the file, so that faults can match it.
         of_file = quote(f"{name}/{unquote(path)}")
         address = f"{self._storage.url}/{digest}?response-content-disposition={of_file}"
         return Answer(b"", status=302, headers={**headers, **linked, "Location": address})
 
-    # --- what is written to it: small files of data sets, to the branch main -----------------------------------------
+    # --- writing of small files of data sets to the branch main -----------------------------------------
 
     def _made(self, request: Request) -> Answer:
         asked = json.loads(request.body)

@@ -1,4 +1,4 @@
-"""Lines of a ledger as tests want them: appended with given times, changed, and brought up to the files there are."""
+"""Lines of a ledger for tests: appended with fixed times, changed, and updated to the current files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from audit_pipeline.store import store
 from audit_pipeline.store.files import read_parquet
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import LineageStep, read_ledger
-from audit_pipeline.store.ledger_lines import START, format_line, parse_lines
+from audit_pipeline.store.ledger_records import START, format_line, parse_lines
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table
 from audit_pipeline.warehouse.non_parquet_rows import build_lineage_row
@@ -21,42 +21,41 @@ Fields = Mapping[str, Any]
 
 
 def write_explained(paths: DataPaths, table: Table, partition: str, rows: pa.Table) -> None:
-    """The rows of a partition in their place, with their line."""
+    """Write the rows of a partition and their line."""
     version = store.compute_documents_version(rows) if table is DOCUMENTS else None
     store.write(paths, step_of("run"), table, partition, rows, data_version=version, upstream={})
 
 
 def step_of(run_id: str) -> LineageStep:
-    """The step of a run that fetches documents."""
+    """Return the step of a run that fetches documents."""
     return LineageStep.now(run_id, "documents", "1")
 
 
 def read_fields(paths: DataPaths) -> list[dict[str, Any]]:
-    """The fields of every line."""
+    """Return the fields of every line."""
     content = paths.ledger_file.read_bytes() if paths.ledger_file.exists() else b""
     return [dict(line.fields or {}) for line in parse_lines(content)]
 
 
 def append_line(paths: DataPaths, fields: Fields) -> None:
-    """A line of these fields (times as datetimes) after the last one."""
+    """Append a line with these fields. Times are datetimes."""
     paths.ledger.mkdir(parents=True, exist_ok=True)
     with paths.ledger_file.open("ab") as file:
         file.write(_format(read_ledger(paths).head, fields))
 
 
 def rewrite_lines(paths: DataPaths, change: Callable[[dict[str, Any]], Fields | None]) -> None:
-    """The ledger with the fields that ``change`` gives for each line's; None takes a line out."""
-    lines = [change(fields) for fields in read_fields(paths)]
-    _write(paths, [line for line in lines if line is not None])
+    """Replace the fields of each line by the result of ``change``. None removes the line."""
+    _write(paths, [fields for fields in map(change, read_fields(paths)) if fields is not None])
 
 
 def explain_files(paths: DataPaths) -> None:
-    """Give every entry the digest and the number of rows of its file as it is there now."""
+    """Set digest and number of rows of every entry to those of its current file."""
     rewrite_lines(paths, lambda fields: {**fields, **describe_file(paths, fields)})
 
 
 def describe_file(paths: DataPaths, fields: Fields) -> Fields:
-    """The digest and the number of rows of the file that a line explains, where it is there."""
+    """Return digest and number of rows of the file that a line explains, or nothing if the file is missing."""
     table = TABLES[fields["table"]]
     file = table.file_of(paths, fields["partition"], fields["run_id"]) if table.has_files else None
     if file is None or not file.exists():
@@ -65,10 +64,10 @@ def describe_file(paths: DataPaths, fields: Fields) -> Fields:
 
 
 def _format(previous: str, fields: Fields) -> bytes:
-    given = {name: value for name, value in fields.items() if value is not None}
-    if isinstance(given.get("settings"), str):
-        given["settings"] = json.loads(given["settings"])
-    return format_line(previous, given)
+    known = {name: value for name, value in fields.items() if value is not None}
+    if isinstance(known.get("settings"), str):
+        known["settings"] = json.loads(known["settings"])
+    return format_line(previous, known)
 
 
 def _write(paths: DataPaths, lines: list[Fields]) -> None:
@@ -77,11 +76,12 @@ def _write(paths: DataPaths, lines: list[Fields]) -> None:
         line = _format(previous, fields)
         previous, content = parse_lines(line)[0].digest, content + line
     paths.ledger.mkdir(parents=True, exist_ok=True)
+    # Another inode, so that readers notice the change.
     rewritten = paths.ledger / "rewritten"
     rewritten.write_bytes(content)
     rewritten.replace(paths.ledger_file)
 
 
 def lineage_rows(paths: DataPaths) -> list[dict[str, Any]]:
-    """The entries of a ledger as the warehouse has them."""
+    """Return the entries of a ledger as rows of the warehouse."""
     return [dict(build_lineage_row(entry)) for entry in read_ledger(paths).entries]

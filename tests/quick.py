@@ -49,7 +49,7 @@ def kept_garbage() -> Iterator[None]:
     """Runs that leave tiny models to Python: looking for their memory through all that is imported takes longer."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (adapters, backends):
-            patch.setattr(module, "give_back_memory", lambda: None)
+            patch.setattr(module, "release_unused_memory", lambda: None)
         yield
 
 

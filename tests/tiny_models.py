@@ -1,8 +1,4 @@
-"""Tiny random models with a tokenizer of their own, in the hub's folder layout, and brute-force twins to check with.
-
-What belongs here: making models for tests, recomputing statistics the slow, obvious way in float64, and comparing the
-two. What does not: tests.
-"""
+"""Tiny random models in the hub's folder layout, and brute-force twins of their statistics in float64."""
 
 from __future__ import annotations
 
@@ -12,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.models.weights import load_weights
@@ -32,7 +30,7 @@ from audit_pipeline.token_statistics.tokens import (
 )
 
 Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
-"""A tiny model of a family, and its forward pass: the fixture ``tiny``."""
+"""Function from a family to a tiny model and its forward pass: the fixture ``tiny``."""
 
 CONTEXT = 64
 SENTENCES = (
@@ -49,7 +47,7 @@ TWINS = ("token_id", "logprob", "mean", "std", "max_logprob", "argmax_id", "rank
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Within it, torch computes on one thread."""
+    """Limit torch to one thread inside this block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -58,25 +56,40 @@ def single_threaded() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of about 400 tokens; id 0 is '!', special tokens stand last."""
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    core.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=380, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    core.train_from_iterator(SENTENCES, trainer)
-    core.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
-    byte_level = processors.ByteLevel(trim_offsets=False)
+def train_byte_level(
+    texts: Sequence[str],
+    vocab_size: int,
+    *,
+    pre_tokenizer: Any = None,
+    normalizer: Any = None,
+    ignores_merges: bool = False,
+    adds_bos: bool = False,
+    trims_offsets: bool = False,
+) -> Tokenizer:
+    """Train a byte-level BPE with GPT-2's rule. The other settings apply after the training."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims_offsets)
     if adds_bos:
-        bos = core.token_to_id("<s>")
-        template = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", bos)])
-        core.post_processor = processors.Sequence([byte_level, template])
-    else:
-        core.post_processor = byte_level
+        bos = ("<s>", tokenizer.token_to_id("<s>"))
+        template = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[bos])
+        tokenizer.post_processor = processors.Sequence([tokenizer.post_processor, template])
+    tokenizer.pre_tokenizer = pre_tokenizer or tokenizer.pre_tokenizer
+    tokenizer.model.ignore_merges = ignores_merges
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    return tokenizer
+
+
+def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreTrainedTokenizerFast:
+    """Save a byte-level BPE tokenizer of about 400 tokens. Id 0 is '!', and special tokens come last."""
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=core,
+        tokenizer_object=train_byte_level(SENTENCES, 380, adds_bos=adds_bos),
         bos_token="<s>",
         eos_token="</s>",
         additional_special_tokens=["<|endoftext|>"],
@@ -85,106 +98,78 @@ def save_tokenizer(folder: Path, *, adds_bos: bool = False) -> transformers.PreT
     return tokenizer
 
 
-def _common(vocab_size: int) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab_size,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": CONTEXT,
-        # Large enough for peaked distributions: differences that a test looks for must show.
-        "initializer_range": 0.3,
-    }
+_SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": CONTEXT,
+    # Large enough for peaked distributions, so that tests can see differences.
+    "initializer_range": 0.3,
+}
+_LOCAL = {"head_dim": 8, "sliding_window": 8, "query_pre_attn_scalar": 8}
+_GEMMA3_LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
+_FAMILIES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "llama": (transformers.LlamaConfig, _SIZES),
+    "qwen2": (transformers.Qwen2Config, _SIZES),
+    "gpt_neox": (transformers.GPTNeoXConfig, {key: _SIZES[key] for key in _SIZES if key != "num_key_value_heads"}),
+    "mistral": (transformers.MistralConfig, {**_SIZES, "sliding_window": 8}),
+    "gemma2": (transformers.Gemma2Config, {**_SIZES, **_LOCAL, "final_logit_softcapping": 5.0}),
+    "gemma3": (
+        transformers.Gemma3TextConfig,
+        {**_SIZES, **_LOCAL, "num_hidden_layers": 3, "layer_types": _GEMMA3_LAYERS},
+    ),
+    "granite": (transformers.GraniteConfig, {**_SIZES, "logits_scaling": 4.0}),
+    "cohere": (transformers.CohereConfig, {**_SIZES, "logit_scale": 0.5}),
+    "phi3": (transformers.Phi3Config, {**_SIZES, "pad_token_id": 0}),
+    "gpt2": (
+        transformers.GPT2Config,
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "initializer_range": 0.3},
+    ),
+    "gpt_neo": (
+        transformers.GPTNeoConfig,
+        {
+            **{"hidden_size": 32, "num_layers": 2, "num_heads": 4, "window_size": 8, "initializer_range": 0.3},
+            **{"attention_types": [[["global", "local"], 1]], "max_position_embeddings": CONTEXT},
+        },
+    ),
+    "opt": (
+        transformers.OPTConfig,
+        {
+            **{"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 48, "num_hidden_layers": 2},
+            **{"num_attention_heads": 4, "max_position_embeddings": CONTEXT, "init_std": 0.3},
+        },
+    ),
+    "bloom": (transformers.BloomConfig, {"hidden_size": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3}),
+    "falcon": (
+        transformers.FalconConfig,
+        {
+            **{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "initializer_range": 0.3},
+            **{"multi_query": False, "parallel_attn": False},
+        },
+    ),
+    "mamba": (
+        transformers.MambaConfig,
+        {"hidden_size": 32, "state_size": 8, "num_hidden_layers": 2, "initializer_range": 0.3},
+    ),
+}
 
 
 def config_of(family: str, vocab_size: int, **changes: Any) -> Any:
-    """The configuration of a tiny model of ``family``."""
-    common = _common(vocab_size)
-    grouped = {key: value for key, value in common.items() if key != "num_key_value_heads"}
-    makers: dict[str, Callable[[], Any]] = {
-        "llama": lambda: transformers.LlamaConfig(**{**common, **changes}),
-        "gpt_neox": lambda: transformers.GPTNeoXConfig(**{**grouped, **changes}),
-        "gemma2": lambda: transformers.Gemma2Config(
-            **{
-                **common,
-                "head_dim": 8,
-                "final_logit_softcapping": 5.0,
-                "sliding_window": 8,
-                "query_pre_attn_scalar": 8,
-                **changes,
-            }
-        ),
-        "granite": lambda: transformers.GraniteConfig(**{**common, "logits_scaling": 4.0, **changes}),
-        "phi3": lambda: transformers.Phi3Config(**{**common, "pad_token_id": 0, **changes}),
-        "gpt2": lambda: transformers.GPT2Config(
-            vocab_size=vocab_size, n_embd=32, n_layer=2, n_head=4, n_positions=CONTEXT, initializer_range=0.3, **changes
-        ),
-        "gpt_neo": lambda: transformers.GPTNeoConfig(
-            vocab_size=vocab_size,
-            hidden_size=32,
-            num_layers=2,
-            num_heads=4,
-            attention_types=[[["global", "local"], 1]],
-            window_size=8,
-            max_position_embeddings=CONTEXT,
-            initializer_range=0.3,
-            **changes,
-        ),
-        "opt": lambda: transformers.OPTConfig(
-            vocab_size=vocab_size,
-            hidden_size=32,
-            word_embed_proj_dim=32,
-            ffn_dim=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            max_position_embeddings=CONTEXT,
-            init_std=0.3,
-            **changes,
-        ),
-        "qwen2": lambda: transformers.Qwen2Config(**{**common, **changes}),
-        "mistral": lambda: transformers.MistralConfig(**{**common, "sliding_window": 8, **changes}),
-        "gemma3": lambda: transformers.Gemma3TextConfig(
-            **{
-                **common,
-                "num_hidden_layers": 3,
-                "head_dim": 8,
-                "sliding_window": 8,
-                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-                "query_pre_attn_scalar": 8,
-                **changes,
-            }
-        ),
-        "bloom": lambda: transformers.BloomConfig(
-            vocab_size=vocab_size, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, **changes
-        ),
-        "falcon": lambda: transformers.FalconConfig(
-            vocab_size=vocab_size,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            multi_query=False,
-            parallel_attn=False,
-            initializer_range=0.3,
-            **changes,
-        ),
-        "cohere": lambda: transformers.CohereConfig(**{**common, "logit_scale": 0.5, **changes}),
-        "mamba": lambda: transformers.MambaConfig(
-            vocab_size=vocab_size, hidden_size=32, state_size=8, num_hidden_layers=2, initializer_range=0.3, **changes
-        ),
-    }
-    return makers[family]()
+    """Return the configuration of a tiny model of ``family``."""
+    make, fields = _FAMILIES[family]
+    return make(**{"vocab_size": vocab_size, **fields, **changes})
 
 
 def save_model(folder: Path, family: str = "llama", *, seed: int = 0, adds_bos: bool = False, **changes: Any) -> Path:
-    """A random model of ``family`` with its tokenizer, saved as the hub lays models out (safetensors)."""
+    """Save a random model of ``family`` with its tokenizer in the hub's folder layout (safetensors)."""
     tokenizer = save_tokenizer(folder, adds_bos=adds_bos)
     torch.manual_seed(seed)
     config = config_of(family, changes.pop("vocab_size", len(tokenizer)), **changes)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     if family == "mamba":
-        # As initialised its state hardly moves; a larger step makes earlier tokens matter.
+        # After initialisation the state hardly changes. Noise makes earlier tokens matter.
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.2 * torch.randn_like(parameter))
@@ -204,7 +189,7 @@ LORA = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_pr
 def save_adapter(folder: Path, base: Path, config: object | None = None, seed: int = 1) -> Path:
     """Save an adapter of a Llama with random weights that change the scores of its base; needs peft.
 
-    The same seed gives the same adapter, whatever drew random numbers before: peft draws from torch's global generator.
+    The same seed gives the same adapter. peft draws from torch's global generator, so the generator is seeded.
     """
     import peft
 
@@ -222,17 +207,17 @@ def save_adapter(folder: Path, base: Path, config: object | None = None, seed: i
 
 
 def tokenized(folder: Path, data: Path, **fields: Any) -> TokenizedModel:
-    """The model in ``folder`` under an entry with ``fields``."""
+    """Load the model in ``folder`` under an entry with ``fields``, without its weights."""
     return load_tokenized(ModelEntry(name=folder.name, path=folder, **fields), DataPaths(data))
 
 
 def forward_of(model: TokenizedModel) -> ForwardPass:
-    """The loaded model on the CPU, ready to run."""
+    """Load a model on the CPU."""
     return ForwardPass(load_weights(model, "cpu"), model.vocab_size)
 
 
 def twin_of_logits(logits: np.ndarray, target: Sequence[int]) -> dict[str, np.ndarray]:
-    """Statistics of each row of ``logits`` [n, V] in float64, spelled out; 0 log 0 = 0."""
+    """Compute the statistics of each row of ``logits`` [n, V] in float64 with plain formulas (0 log 0 = 0)."""
     rows: dict[str, list[float]] = {name: [] for name in TWINS}
     for row, token in zip(np.asarray(logits, dtype=np.float64), target, strict=True):
         log_p = row - (np.log(np.sum(np.exp(row - row.max()))) + row.max())
@@ -252,7 +237,7 @@ def twin_of_logits(logits: np.ndarray, target: Sequence[int]) -> dict[str, np.nd
 
 @torch.inference_mode()
 def twin_logits(model: TokenizedModel, forward: ForwardPass, text: EncodedText) -> np.ndarray:
-    """The logits [scored tokens, V] of a text: each window alone through the bare model, no padding, float64."""
+    """Compute the logits [scored tokens, V] of a text in float64, each window alone and without padding."""
     rows = []
     for window in cut_windows(0, text, *window_and_stride(model)):
         start = [] if text.start_token_id is None else [text.start_token_id]
@@ -264,7 +249,7 @@ def twin_logits(model: TokenizedModel, forward: ForwardPass, text: EncodedText) 
 
 
 def twin_statistics(model: TokenizedModel, forward: ForwardPass, text: str) -> dict[str, np.ndarray]:
-    """The statistics of one text, recomputed window by window in float64."""
+    """Compute the statistics of a text window by window in float64."""
     [encoded] = encode(model, [text])
     targets = encoded.token_id[encoded.first_scored :].tolist()
     return twin_of_logits(twin_logits(model, forward, encoded), targets)
@@ -273,7 +258,7 @@ def twin_statistics(model: TokenizedModel, forward: ForwardPass, text: str) -> d
 def score(
     model: TokenizedModel, forward: ForwardPass, texts: Sequence[str], budget: int = 1 << 14, *also: str
 ) -> list[dict[str, np.ndarray]]:
-    """Statistics of each text, all texts through the model together."""
+    """Score texts together and return the statistics of each text."""
     encoded = encode(model, texts)
     window, stride = window_and_stride(model)
     windows = [part for number, text in enumerate(encoded) for part in cut_windows(number, text, window, stride)]
@@ -291,7 +276,7 @@ def score(
 def assert_like_twin(
     model: TokenizedModel, forward: ForwardPass, text: str, ours: dict[str, np.ndarray], tolerance: float = 1e-4
 ) -> None:
-    """The statistics ``ours`` of ``text`` are those of the bare model, windows alone, reduced in float64."""
+    """Check that the statistics ``ours`` of ``text`` equal those of the bare model, reduced in float64."""
     [encoded] = encode(model, [text])
     targets = encoded.token_id[encoded.first_scored :].tolist()
     logits = twin_logits(model, forward, encoded)
@@ -306,6 +291,14 @@ def assert_like_twin(
     assert (logits.max(1) - logits[np.arange(len(targets)), ours["argmax_id"]] < 1e-4).all()
 
 
+def error_line(work: Callable[[], object]) -> str:
+    """Return the message of the ModelError that ``work`` raises. Check that it is one line."""
+    with pytest.raises(ModelError) as caught:
+        work()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
 def never(*_: object) -> ForwardPass:
-    """Load a model where none may be loaded."""
+    """Fail, as the function that loads a model in tests with a complete cache."""
     raise AssertionError("the model must not be loaded: everything is cached")

@@ -26,8 +26,7 @@ from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.report.number_format import format_thousands
 from audit_pipeline.statistics.claims import HeldOutReason
-from audit_pipeline.store.control_names import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
-from audit_pipeline.store.paths import DataPaths, use_workspace
+from audit_pipeline.store.paths import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES, DataPaths, use_workspace
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec

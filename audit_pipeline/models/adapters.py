@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.errors import ModelError, ModelFilesWarning, to_one_line
-from audit_pipeline.models.adapter_files import read_adapter_config
+from audit_pipeline.models.model_files import read_adapter_config
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class HeldBase:
 
         if model.located.adapter is not None and find_spec("peft") is None:
             raise ModelError(
-                f"{model.entry.name} is an adapter, and peft is not installed: pip install 'corpus-audit[{EXTRA}]'"
+                f"{model.entry.name} is an adapter, and the package peft is not installed. Run: "
+                f"pip install 'corpus-audit[{EXTRA}]'"
             )
         entry = model.entry
         identity = model.identity
@@ -59,9 +60,9 @@ class HeldBase:
             self._key = None if entry.compile else key
         if model.located.adapter is None:
             return self._base  # type: ignore[no-any-return]
-        message = f"{entry.name}: putting the adapter {entry.adapter} on its base"
+        message = f"{entry.name}: applying the adapter {entry.adapter} to its base model"
         if model.located.own_tokenizer is not None:
-            message += ", and reading texts with its tokenizer"
+            message += ", and using the tokenizer of the adapter"
         notify(message)
         self._state = _read_state(self._base)
         try:
@@ -74,7 +75,7 @@ class HeldBase:
     def free(self) -> None:
         """Release all weights."""
         self._key = self._base = self._adapted = None
-        give_back_memory()
+        release_unused_memory()
 
     def _detach_adapter(self) -> None:
         """Detach the current adapter. Release the base if this fails, or if the adapter changed it (PiSSA)."""
@@ -89,7 +90,7 @@ class HeldBase:
             self.free()
 
 
-def give_back_memory() -> None:
+def release_unused_memory() -> None:
     """Collect garbage and release unused memory of GPUs."""
     gc.collect()
     # A process that only uses models on servers has not imported torch.
@@ -104,7 +105,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
     from safetensors import SafetensorError  # noqa: PLC0415
 
     name = model.entry.name
-    misfit = f"the adapter {name} does not fit its base, {model.located.gguf or model.located.folder}"
+    misfit = f"the adapter {name} does not fit its base model {model.located.gguf or model.located.folder}"
     _require_known_settings(name, read_adapter_config(folder))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -117,19 +118,26 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
             loaded = adapted.load_adapter(str(folder), "default", torch_device=device)
             is_inside = _has_equal_logits(adapted.eval(), adapted.get_base_model(), model.vocab_size)
         except SafetensorError as error:
-            raise ModelError(f"the weights of the adapter {name} cannot be read; use another copy: {error}") from error
+            raise ModelError(
+                f"the weights of the adapter {name} cannot be read ({error}). Use another copy of the adapter."
+            ) from error
         except (ImportError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             reason = to_one_line(error)[:_LONGEST_REASON]
             raise ModelError(f"{misfit}: {reason}") from error
     wrong = [*loaded.unexpected_keys, *loaded.missing_keys]
     if wrong:
-        raise ModelError(f"{misfit}: {len(wrong)} tensors are missing or too many, {wrong[0]} first")
+        raise ModelError(
+            f"{misfit}: {len(wrong)} tensors are missing or unexpected, for example {wrong[0]}. Name the base model "
+            "that the adapter was trained on."
+        )
     # Warnings about deprecated calls concern developers. Unknown settings have been checked before.
     advice = {to_one_line(str(warning.message)) for warning in caught if warning.category is UserWarning}
     for message in sorted(advice):
         if message.startswith("Unexpected keyword arguments"):
             continue
-        warnings.warn(ModelFilesWarning(f"{name}: peft on this adapter: {message[:_LONGEST_REASON]}"), stacklevel=2)
+        warnings.warn(
+            ModelFilesWarning(f"{name}: peft warns about the adapter: {message[:_LONGEST_REASON]}"), stacklevel=2
+        )
     if not is_inside:
         raise ModelError(f"{name} is an adapter of the type {config.peft_type.value}, {_NOT_IN_LAYERS}")
     return adapted
@@ -143,12 +151,12 @@ def _require_known_settings(name: str, config: Mapping[str, Any]) -> None:
     import peft  # noqa: PLC0415 - an extra
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING  # noqa: PLC0415
 
-    update = f"pip install -U 'corpus-audit[{EXTRA}]', or merge the adapter with its base"
+    update = f"Update peft (pip install -U 'corpus-audit[{EXTRA}]'), or merge the adapter with its base model."
     kind = config.get("peft_type")
     if kind not in PEFT_TYPE_TO_CONFIG_MAPPING:
         raise ModelError(
-            f"{name} is an adapter of the type {kind!r} (peft_type), which peft {peft.__version__} does not know: "
-            f"{update}"
+            f"{name} is an adapter of the type {kind!r} (peft_type), which peft {peft.__version__} does not "
+            f"support. {update}"
         )
     config_class = PEFT_TYPE_TO_CONFIG_MAPPING[kind]
     if issubclass(config_class, peft.PromptLearningConfig):
@@ -156,15 +164,15 @@ def _require_known_settings(name: str, config: Mapping[str, Any]) -> None:
     task = config.get("task_type")
     if task not in (None, "", "CAUSAL_LM"):
         raise ModelError(
-            f"{name} is an adapter for the task {task!r} (task_type), and only CAUSAL_LM predicts next tokens: take "
-            "another adapter"
+            f"{name} is an adapter for the task {task!r} (task_type), but only CAUSAL_LM predicts next tokens. Use "
+            "another adapter."
         )
     known = {field.name for field in fields(config_class)}
     unknown = sorted(key for key, value in config.items() if key not in known and not _is_unset(value))
     if unknown:
         raise ModelError(
-            f"{name} has settings that peft {peft.__version__} does not know, and would drop: {', '.join(unknown)}. "
-            f"{update}"
+            f"{name} has settings that peft {peft.__version__} does not support and would ignore: "
+            f"{', '.join(unknown)}. {update}"
         )
 
 
@@ -172,7 +180,10 @@ def _is_unset(value: object) -> bool:
     return value is None or value is False or (isinstance(value, str | list | dict) and not value)
 
 
-_NOT_IN_LAYERS = "which acts outside the layers of the model and is not supported: merge it with its base, or use LoRA"
+_NOT_IN_LAYERS = (
+    "which is not supported because it acts outside the layers of the model. Merge it with its base model, or use a "
+    "LoRA adapter."
+)
 
 
 def _has_equal_logits(adapted: Any, inner: Any, vocab_size: int) -> bool:

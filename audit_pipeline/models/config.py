@@ -15,11 +15,10 @@ from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean, split_names
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError, escape_unprintable
-from audit_pipeline.models.adapter_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
+from audit_pipeline.models.model_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import Endpoint, UserHostedWeights
-from audit_pipeline.store.control_names import Role
-from audit_pipeline.store.paths import explain_invalid_partition
+from audit_pipeline.store.paths import Role, explain_invalid_partition
 
 FILE_NAME = "models.yaml"
 
@@ -59,7 +58,7 @@ class AdapterFiles(StrictSettings):
     @model_validator(mode="after")
     def _require_single_origin(self) -> Self:
         if (self.hub is None) == (self.path is None):
-            raise ValueError("an adapter needs exactly one of hub and path")
+            raise ValueError("an adapter requires exactly one of hub and path")
         return self
 
     def __str__(self) -> str:
@@ -80,7 +79,7 @@ class ModelEntry(StrictSettings):
     )
     endpoint: Endpoint | None = Field(
         default=None,
-        description="server of the model (backend: openai); hub, path or package then locate its tokenizer",
+        description="server of the model, for backend: openai; hub, path or package then locates the tokenizer",
     )
     hub: str | None = Field(default=None, description="a model on the hub (owner/name)")
     path: Path | None = Field(
@@ -96,8 +95,8 @@ class ModelEntry(StrictSettings):
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
     card: str | None = Field(
         default=None,
-        description="fingerprint of a model without files, as in an evidence pack; the data folder holds its card and "
-        "tokenizer, and it cannot run",
+        description="fingerprint of a model that cannot run, as in an evidence pack; the data folder contains its card "
+        "and its tokenizer",
     )
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
     dtype: Dtype = Field(
@@ -108,10 +107,10 @@ class ModelEntry(StrictSettings):
     )
     compile: bool = Field(
         default=False,
-        description="compile the layers of the decoder, for runs of minutes on a GPU; this changes the rounding",
+        description="compile the layers of the decoder, for runs of minutes on a GPU; compilation changes the rounding",
     )
     start_token: str | None = Field(
-        default=None, description="None: the default of the model family, else bos, else eos"
+        default=None, description="token before each text; None: the default of the model family, else bos, else eos"
     )
     start_token_policy: StartTokenPolicy = Field(
         default="always",
@@ -129,7 +128,8 @@ class ModelEntry(StrictSettings):
     )
     reference_model: str | None = Field(default=None, description="model that the detector reference compares with")
     reference_corpus: str | None = Field(
-        default="sotu", description="entry of references.yaml for dc_pdd, in the language of the texts"
+        default="sotu",
+        description="entry of references.yaml that the detector dc_pdd uses, in the language of the texts",
     )
     licence: str | None = Field(default=None, description="licence of the model")
     trust_remote_code: bool = Field(
@@ -202,12 +202,12 @@ def _describe_conflict(conflict: _Conflict, entry: ModelEntry) -> str:
     dialect = entry.endpoint.dialect if entry.endpoint is not None else None
     weight_settings = ", ".join(sorted(_WEIGHT_SETTINGS & entry.model_fields_set))
     messages: dict[_Conflict, str] = {
-        "origin": "a model needs exactly one of hub, path, package, control and card",
-        "adapter": "'adapter' requires a base whose weights are on this machine. Remove 'card' or 'endpoint'.",
-        "card_code": "a model with 'card' runs no code. Remove 'trust_remote_code'.",
+        "origin": "a model requires exactly one of hub, path, package, control and card",
+        "adapter": "'adapter' requires a base model with weights on this machine. Remove 'card' or 'endpoint'.",
+        "card_code": "a model with 'card' cannot run code. Remove 'trust_remote_code'.",
         "name": f"the model name {entry.name!r} is empty or contains '|'. Choose another name.",
         "revision": "'revision' requires 'hub'. Remove 'revision' or name a model on the hub.",
-        "backend": "'backend: openai' and 'endpoint' require each other. Add the missing one or remove both.",
+        "backend": "'backend: openai' and 'endpoint' require each other. Add the missing key or remove both keys.",
         "start_token": (
             f"dialect {dialect!r} requires 'start_token_policy: tokenizer'. The server adds the start token itself and "
             "does not return the first token's log-probability."
@@ -345,8 +345,8 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     checkpoints = _list_checkpoints(name_or_path, models)
     if checkpoints:
         raise ModelError(
-            f"{name_or_path} is a series of {len(checkpoints)} models: name a checkpoint, such as "
-            f"{checkpoints[-1].name}; corpus-audit audit takes the whole series"
+            f"{name_or_path} is a series of {len(checkpoints)} models. Name a checkpoint, such as "
+            f"{checkpoints[-1].name}. Only 'corpus-audit audit' accepts a whole series."
         )
     if not is_model_name(name_or_path):
         raise ModelError(f"the model name {name_or_path!r} is empty or contains '|'. Choose another name.")
@@ -354,23 +354,27 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     if os.path.exists(os.path.expanduser(name_or_path)):
         return _build_path_entry(Path(name_or_path).expanduser().resolve(), models)
     if _is_path(name_or_path):
-        raise ModelError(f"no model at {name_or_path}: the path does not exist")
+        raise ModelError(f"there is no model at {name_or_path}, because the path does not exist")
     if HUB_ID.fullmatch(name_or_path):
         return ModelEntry(name=name_or_path, hub=name_or_path)
     hint = did_you_mean(name_or_path, models.names, "configured")
-    raise ModelError(f"{name_or_path} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
+    raise ModelError(
+        f"{name_or_path} is not the name of a model in config/{FILE_NAME}, not a hub id and not a path; {hint}"
+    )
 
 
 def _build_path_entry(path: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
     """Return an entry for the model at ``path``. Its name is the absolute path, in every working directory."""
     if escape_unprintable(str(path)) != str(path):
-        raise ModelError(f"{path} cannot be a model's name: it holds control characters; rename its folder")
+        raise ModelError(f"{path} cannot be a model's name, because it contains control characters. Rename the folder.")
     try:
         if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
             return _build_adapter_entry(path, models)
         return ModelEntry(name=str(path), path=path)
     except ValidationError as error:
-        raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error
+        raise ModelError(
+            f"{path} cannot be a model's name, because it contains '|'. Move or rename the folder."
+        ) from error
 
 
 def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> ModelEntry:
@@ -382,8 +386,9 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     base = read_adapter_config(folder).get("base_model_name_or_path")
     if not isinstance(base, str):
         raise ModelError(
-            f"{folder / ADAPTER_CONFIG} does not name the base of the adapter (base_model_name_or_path: {base!r}): "
-            f"write an entry in config/{FILE_NAME} that names it, with adapter: {{path: {folder}}}"
+            f"{folder / ADAPTER_CONFIG} does not name the base model of the adapter (base_model_name_or_path: "
+            f"{base!r}). Add an entry to config/{FILE_NAME} that names the base model and has adapter: "
+            f"{{path: {folder}}}."
         )
     changes: dict[str, Any] = {"name": str(folder), "adapter": AdapterFiles(path=folder)}
     revision = read_base_revision(folder)
@@ -400,8 +405,9 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     if HUB_ID.fullmatch(base):
         return validate_as(ModelEntry, {**changes, "hub": base})
     raise ModelError(
-        f"the base of the adapter {folder} is not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, path or "
-        f"hub id; write an entry in config/{FILE_NAME} that names its base, with adapter: {{path: {folder}}}"
+        f"the base model of the adapter {folder} was not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, "
+        f"path or hub id. Add an entry to config/{FILE_NAME} that names the base model and has adapter: "
+        f"{{path: {folder}}}."
     )
 
 

@@ -5,12 +5,15 @@ pieces before bytes are merged. Names and patterns of the rules come from llama.
 tokenizer.json has an equivalent pattern, its spelling is used. Models with unsupported rules are refused. Unsupported
 are rules that are not regular expressions (kimi-k2, afmoe, superbpe), rules without byte-level BPE, and rules with long
 lists of letters (deepseek-llm).
+
+The tokenizer of a folder is its unchanged tokenizer.json, or else a tokenizer that transformers builds.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,12 +24,19 @@ from typing import Any
 import gguf
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from tokenizers import Regex, decoders, pre_tokenizers
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.integrations.gguf import read_gguf_metadata
 
-from audit_pipeline.errors import ModelError
-from audit_pipeline.models.converted_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
+from audit_pipeline.errors import ModelError, OtherTokenizerWarning
+from audit_pipeline.models.converted_files import (
+    TOKENIZER_FILE,
+    StoredTokenizer,
+    TextTokenizer,
+    store_folder,
+    store_tokenizer,
+)
+from audit_pipeline.models.fingerprint import TEXTS
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.model_checks import (
     build_read_error,
@@ -34,7 +44,6 @@ from audit_pipeline.models.model_checks import (
     require_known_architecture,
     silence_transformers,
 )
-from audit_pipeline.models.tokenizer_files import list_special_ids, read_tokenizer_files
 from audit_pipeline.store.files import read_json
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -119,19 +128,19 @@ def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
     parts = fields.get("split.count", 1)
     if kind != "model":
         raise ModelError(
-            f"{name} is no model but {kind!r} (general.type of {file}): give the .gguf of the model itself"
+            f"{name} is not a model: general.type of {file} is {kind!r}. Use the .gguf file of the model itself."
         )
     if parts > 1:
         raise ModelError(
-            f"{name} is part {fields.get('split.no', 0) + 1} of {parts} ({file}): join the parts with llama-gguf-split "
-            "--merge, and name the joined file"
+            f"{name} is part {fields.get('split.no', 0) + 1} of {parts} ({file}). Join the parts with llama-gguf-split "
+            "--merge, and use the joined file."
         )
     rule = fields.get("tokenizer.ggml.pre")
     if fields.get("tokenizer.ggml.model") == "gpt2" and rule not in SPLIT_RULES:
-        stated = "names no rule" if rule is None else f"names the rule {rule!r}"
+        stated = "names no split rule" if rule is None else f"names the split rule {rule!r}"
         raise ModelError(
-            f"the tokenizer of {name} {stated} that texts are split by (tokenizer.ggml.pre of {file}), which is not "
-            "supported: use a folder of this model with tokenizer.json and safetensors"
+            f"the tokenizer of {name} {stated} (tokenizer.ggml.pre of {file}), which is not supported. Use a folder of "
+            "this model with tokenizer.json and safetensors."
         )
     return fields
 
@@ -175,15 +184,18 @@ FAMILY_START_TOKENS = {
 }
 
 
-def convert_tokenizer(located: LocatedModel, keep_in: Path | None) -> KeptTokenizer:
-    """Read tokenizer and configuration with transformers, and keep them in the folder ``keep_in`` unless it is None.
+def convert_tokenizer(located: LocatedModel, store_in: Path | None) -> StoredTokenizer:
+    """Read tokenizer and configuration with transformers, and store them in ``store_in`` unless it is None.
 
     Raises:
         ModelError: If they cannot be read, or if the tokenizer is not a fast tokenizer, which character offsets need.
     """
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
-        raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need it")
+        raise ModelError(
+            f"{located.entry.name} has no fast tokenizer (tokenizer.json), which character offsets require. Use "
+            "another model."
+        )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()
     backend.no_truncation()
@@ -191,14 +203,14 @@ def convert_tokenizer(located: LocatedModel, keep_in: Path | None) -> KeptTokeni
     context_length = _read_context_length(text)
     if context_length is None and located.entry.endpoint is None:
         context_length = _UNLIMITED_CONTEXT
-    converted = KeptTokenizer(
+    converted = StoredTokenizer(
         TextTokenizer(backend, list_special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
         context_length=context_length,
         vocab_size=int(text.vocab_size),
     )
-    if keep_in is not None:
-        keep_tokenizer(keep_in, converted, None if located.gguf is None else config.save_pretrained)
+    if store_in is not None:
+        store_tokenizer(store_in, converted, None if located.gguf is None else config.save_pretrained)
     return converted
 
 
@@ -260,12 +272,12 @@ def cache_gguf_parsing() -> Iterator[None]:
         gguf.GGUFReader, gguf.get_tensor_name_map, modeling_gguf_pytorch_utils.tqdm = originals
 
 
-def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
+def store_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
     """Write the weights and configuration of a converted .gguf into ``folder``, as safetensors."""
     if hasattr(model.config, "quantization_config"):
         # The saved weights are dequantised.
         del model.config.quantization_config
-    keep_folder(
+    store_folder(
         folder, lambda aside: model.save_pretrained(aside, safe_serialization=True), {"made_of": located.resolved_from}
     )
 
@@ -292,3 +304,92 @@ def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) ->
         return family
     fallback: str | None = tokenizer.bos_token or tokenizer.eos_token
     return fallback
+
+
+def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of the model ``name`` from the files in ``folder``, without padding and truncation.
+
+    If the folder has a tokenizer.json, this file is the tokenizer. transformers rebuilds many classes from vocabulary
+    and merges, and drops the file's normaliser and pre-tokenizer. So transformers only provides special tokens, and
+    added tokens that the file lacks. A warning is given if the tokenizer that transformers builds splits the probe
+    texts into other tokens.
+
+    Raises:
+        ValueError: If tokenizer.json cannot be used.
+        Exception: If transformers raises it.
+    """
+    if not (folder / TOKENIZER_FILE).is_file():
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    try:
+        backend = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+        # This class reads the file and adds the tokens of tokenizer_config.json. Without pad_token=None, it would also
+        # add a padding token.
+        declared = PreTrainedTokenizerFast.from_pretrained(folder, pad_token=None)
+        _add_missing_tokens(backend, declared)
+        own_ids = _encode_probe_texts(backend)
+    except Exception as error:
+        # The package tokenizers has no exception classes of its own.
+        raise ValueError(f"{TOKENIZER_FILE}: {error}") from error
+    try:
+        built = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        built_ids = None
+        if built.is_fast:
+            built_ids = _encode_probe_texts(built.backend_tokenizer)
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise
+        # The tokenizer class is unknown, or does not accept this vocabulary.
+        built = declared
+        built_ids = None
+    if built_ids is not None and built_ids != own_ids:
+        differing = sum(own != other for own, other in zip(own_ids, built_ids, strict=True))
+        warnings.warn(
+            OtherTokenizerWarning(
+                f"{name}: {TOKENIZER_FILE} is used unchanged. The class {type(built).__name__} of transformers would "
+                f"split {differing} of {len(TEXTS)} probe texts into other tokens."
+            ),
+            stacklevel=2,
+        )
+    roles: dict[str, Any] = {}
+    for role in declared.SPECIAL_TOKENS_ATTRIBUTES:
+        token = getattr(declared, role) or getattr(built, role)
+        # PreTrainedTokenizerFast would add a token that the vocabulary lacks, so such a role is left out.
+        if token and backend.token_to_id(token) is not None:
+            roles[role] = token
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=built.model_max_length, **roles)
+
+
+def list_special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the ids of tokens that no text contains: tokens with a role such as bos, and tokens marked as special."""
+    ids = set(tokenizer.all_special_ids)
+    for number, token in tokenizer.added_tokens_decoder.items():
+        if token.special:
+            ids.add(number)
+    return frozenset(ids)
+
+
+def _add_missing_tokens(backend: Tokenizer, declared: PreTrainedTokenizerBase) -> None:
+    """Add the tokens of tokenizer_config.json that tokenizer.json lacks to ``backend``, in the order of their ids."""
+    present = {token.content for token in backend.get_added_tokens_decoder().values()}
+    missing = []
+    for _, token in sorted(declared.added_tokens_decoder.items()):
+        if token.content not in present:
+            missing.append(token)
+    backend.add_tokens(missing)
+    stated: dict[str, int] = {}
+    for number, token in declared.init_kwargs["added_tokens_decoder"].items():
+        stated[token.content] = number
+    for token in missing:
+        number = backend.token_to_id(token.content)
+        if stated.get(token.content, number) != number:
+            raise ValueError(
+                f"tokenizer_config.json gives {token.content} the id {stated[token.content]}, but after the tokens of "
+                f"{TOKENIZER_FILE} its id would be {number}"
+            )
+
+
+def _encode_probe_texts(backend: Tokenizer) -> list[list[int]]:
+    """Return the ids of the probe texts. Afterwards the tokenizer neither pads nor truncates."""
+    backend.no_padding()
+    backend.no_truncation()
+    return [encoding.ids for encoding in backend.encode_batch(list(TEXTS))]

@@ -1,4 +1,4 @@
-"""Kept copies of model files that load quickly: tokenizers, and the converted weights of .gguf files."""
+"""Stored copies of model files that load quickly: tokenizers, and the converted weights of .gguf files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TextTokenizer:
 
     Attributes:
         backend: The tokenizer object of the package ``tokenizers``.
-        special_ids: Ids of the special tokens (:func:`tokenizer_files.list_special_ids`).
+        special_ids: Ids of the special tokens (:func:`conversion.list_special_ids`).
     """
 
     backend: Tokenizer = field(repr=False)
@@ -72,15 +72,15 @@ class TextTokenizer:
 
 
 TOKENIZER_FILE = "tokenizer.json"
-# The manifest describes the kept content and holds the digests of the other files.
-KEPT_MANIFEST = "kept.json"
+# The manifest describes the stored content and holds the digests of the other files.
+STORED_MANIFEST = "kept.json"
 # Version of the written files. After a change, all models are converted again.
 _FORM = 2
 _LENGTH = 24
 
 
 @dataclass(frozen=True)
-class KeptTokenizer:
+class StoredTokenizer:
     """A tokenizer, and the fields of the model's configuration that scoring needs.
 
     Attributes:
@@ -96,11 +96,11 @@ class KeptTokenizer:
     vocab_size: int
 
 
-def kept_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
-    """Return the folder of a model's kept tokenizer. It changes with the model's files and with package versions."""
+def stored_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
+    """Return the folder of a model's stored tokenizer. It changes with the model's files and with package versions."""
     packages = [version(name) for name in ("transformers", "tokenizers", "gguf")]
     form = digest(_FORM, identity.config_digest, *packages)[:_LENGTH]
-    return paths.kept_tokenizers(identity.tokenizer_fingerprint) / form
+    return paths.stored_tokenizers(identity.tokenizer_fingerprint) / form
 
 
 def conversion_folder(weights_digest: str, paths: DataPaths) -> Path:
@@ -115,7 +115,7 @@ def converted_weights_folder(identity: ModelIdentity, dtype: str, paths: DataPat
     return conversion_folder(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 
 
-def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
+def store_tokenizer(folder: Path, tokenizer: StoredTokenizer, save_config: Callable[[Path], object] | None) -> None:
     """Write a tokenizer into ``folder``. If ``save_config`` is given, it also writes the configuration."""
     backend = tokenizer.tokenizer.backend
 
@@ -131,10 +131,10 @@ def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable
         "special_ids": sorted(tokenizer.tokenizer.special_ids),
         "splits_special_tokens": backend.encode_special_tokens,
     }
-    keep_folder(folder, write, summary)
+    store_folder(folder, write, summary)
 
 
-def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
+def store_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
     """Create ``folder`` with the files that ``write`` writes into a folder, and with a manifest.
 
     The files are written into a temporary folder, which is then renamed. So ``folder`` is complete or absent. If
@@ -149,7 +149,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
     try:
         write(aside)
-        write_json(aside / KEPT_MANIFEST, {**content, "files": digests_of_folder(aside)})
+        write_json(aside / STORED_MANIFEST, {**content, "files": digests_of_folder(aside)})
         if read_manifest_if_whole(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):
@@ -158,14 +158,14 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def read_tokenizer(folder: Path) -> KeptTokenizer | None:
-    """Return the tokenizer kept in ``folder``, or None if it is missing or damaged. Damage also causes a warning."""
+def read_tokenizer(folder: Path) -> StoredTokenizer | None:
+    """Return the tokenizer stored in ``folder``, or None if it is missing or damaged. Damage also causes a warning."""
     summary = read_manifest_if_whole(folder)
     if summary is None:
         return None
     backend = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     backend.encode_special_tokens = summary["splits_special_tokens"]
-    return KeptTokenizer(
+    return StoredTokenizer(
         TextTokenizer(backend, frozenset(summary["special_ids"])),
         summary["default_start_token"],
         summary["context_length"],
@@ -173,23 +173,23 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
     )
 
 
-def list_kept_folders(paths: DataPaths) -> list[Path]:
-    """Return the folders of all kept tokenizers and converted weights, of all package versions, in order."""
-    roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
-    return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{KEPT_MANIFEST}"))
+def list_stored_folders(paths: DataPaths) -> list[Path]:
+    """Return the folders of all stored tokenizers and converted weights, of all package versions, in order."""
+    roots = {paths.stored_tokenizers("any").parent, paths.converted_models("any").parent}
+    return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{STORED_MANIFEST}"))
 
 
 def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
-    """Return the manifest of a folder of :func:`list_kept_folders`.
+    """Return the manifest of a folder of :func:`list_stored_folders`.
 
     Raises:
         DamagedError: If a file does not match its digest in the manifest.
         FileNotFoundError: If the manifest is missing.
     """
-    manifest: dict[str, Any] = read_json(folder / KEPT_MANIFEST)
+    manifest: dict[str, Any] = read_json(folder / STORED_MANIFEST)
     if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)):
-        raise DamagedError(f"{folder / KEPT_MANIFEST} is damaged: it names no files")
-    require_matching_digests(folder, manifest["files"], "the kept copy of a model")
+        raise DamagedError(f"{folder / STORED_MANIFEST} is damaged: it lists no files")
+    require_matching_digests(folder, manifest["files"], "the stored copy of a model")
     return manifest
 
 
@@ -203,5 +203,5 @@ def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(RebuiltWarning(f"{error}; it is rebuilt"), stacklevel=2)
+        warnings.warn(RebuiltWarning(f"{error}. It is rebuilt."), stacklevel=2)
         return None

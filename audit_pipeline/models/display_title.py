@@ -35,7 +35,7 @@ def format_model_title(entry: ModelEntry, weights_format: str | None) -> str:
         entry: The entry of the model.
         weights_format: Number format of quantised weights, as the model's card records it, or None.
     """
-    shown = entry.title or _shorten(entry.name)
+    shown = entry.title or _shorten_path(entry.name)
     facts = list(_list_variant_facts(entry, shown, weights_format))
     if weights_format:
         facts.append(weights_format)
@@ -49,7 +49,7 @@ def find_model_title(name: str, models: Mapping[str, ModelEntry], paths: DataPat
     cards = read_latest_cards(paths)
     if name in models:
         return format_title_by_card(models[name], cards)
-    return str(cards.get(name, {}).get("title") or _shorten(name))
+    return str(cards.get(name, {}).get("title") or _shorten_path(name))
 
 
 def format_title_by_card(entry: ModelEntry, cards: Mapping[str, Mapping[str, Any]]) -> str:
@@ -73,37 +73,41 @@ def read_latest_cards(paths: DataPaths) -> dict[str, Mapping[str, Any]]:
     return {str(card["name"]): card for card in known}
 
 
-def _shorten(name: str) -> str:
+def _shorten_path(name: str) -> str:
     """Return the last part of a path, or the unchanged name if it is no path."""
     return PurePosixPath(name).name if name.startswith("/") else name
 
 
 def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | None) -> Iterator[str]:
     """Yield the facts that the title lacks: the adapter or words of the files' name, and a named revision."""
-    files_name = _name_files(entry)
+    files_name = _find_published_name(entry)
     if entry.adapter is not None:
-        adapter = entry.adapter.hub or _shorten(str(entry.adapter.path))
+        adapter = entry.adapter.hub or _shorten_path(str(entry.adapter.path))
         fact = "adapter"
-        if not _is_in(adapter, shown):
+        if not _contains_word(adapter, shown):
             fact += f" {adapter}"
         if files_name:
             fact += f" on {files_name}"
         yield fact
     elif files_name:
         # The number format is left out here, because format_model_title adds it.
-        format_words = set(_split((weights_format or "").casefold()))
-        name_words = [word for word in _split(files_name) if word.casefold() not in format_words]
-        new_words = [word for word in name_words if not _is_in(word, shown)]
+        format_words = set(_split_words((weights_format or "").casefold()))
+        name_words = [word for word in _split_words(files_name) if word.casefold() not in format_words]
+        new_words = [word for word in name_words if not _contains_word(word, shown)]
         # Users choose the names of folders freely. Such a name describes the model only if it shares a word with the
         # title.
         is_free = entry.path is not None and entry.path.suffix != ".gguf"
         if new_words and not (is_free and new_words == name_words):
             yield "-".join(new_words)
-    if entry.revision is not None and not _NO_VARIANT.fullmatch(entry.revision) and not _is_in(entry.revision, shown):
+    if (
+        entry.revision is not None
+        and not _NO_VARIANT.fullmatch(entry.revision)
+        and not _contains_word(entry.revision, shown)
+    ):
         yield f"revision {entry.revision}"
 
 
-def _name_files(entry: ModelEntry) -> str | None:
+def _find_published_name(entry: ModelEntry) -> str | None:
     """Return the name under which the model's files were published, or None if there is no such name."""
     if entry.endpoint is not None:
         return entry.endpoint.model.rpartition("/")[2]
@@ -118,18 +122,20 @@ def _name_files(entry: ModelEntry) -> str | None:
     return entry.path.name
 
 
-def _split(name: str) -> list[str]:
+def _split_words(name: str) -> list[str]:
     return list(filter(None, _BREAKS.split(name)))
 
 
-def _is_in(word: str, shown: str) -> bool:
+def _contains_word(word: str, shown: str) -> bool:
     """Return True if a title contains a word, ignoring case and punctuation."""
-    known = set(map(_squash, _split(shown)))
+    known = set(map(_normalise_word, _split_words(shown)))
     # Short words, such as "it", occur inside other words.
-    return _squash(word) in known or (len(_squash(word)) > 3 and _squash(word) in _squash(shown))
+    return _normalise_word(word) in known or (
+        len(_normalise_word(word)) > 3 and _normalise_word(word) in _normalise_word(shown)
+    )
 
 
-def _squash(text: str) -> str:
+def _normalise_word(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold()))
 
 
@@ -152,7 +158,7 @@ def read_gguf_format(file: Path) -> str:
                     number = value
                     break
     except (OSError, struct.error, UnicodeDecodeError) as error:
-        raise ModelError(f"the fields of {file} cannot be read: {error}") from error
+        raise ModelError(f"the metadata of {file} cannot be read: {error}") from error
     known = {int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_") for kind in LlamaFileType}
     if number not in known:
         return "GGUF"
@@ -173,14 +179,14 @@ def _iterate_gguf_fields(opened: BinaryIO) -> Iterator[tuple[str, Any]]:
         if kind in _GGUF_SCALARS:
             yield key, _read_scalar(opened, _GGUF_SCALARS[kind])
         else:
-            _skip(opened, kind)
+            _skip_value(opened, kind)
 
 
 def _read_scalar(opened: BinaryIO, form: str) -> Any:
     return struct.unpack(f"<{form}", opened.read(struct.calcsize(f"<{form}")))[0]
 
 
-def _skip(opened: BinaryIO, kind: int) -> None:
+def _skip_value(opened: BinaryIO, kind: int) -> None:
     """Skip a text, or a list of values of one type."""
     if kind == _GGUF_STRING:
         opened.seek(_read_scalar(opened, "Q"), 1)
@@ -192,4 +198,4 @@ def _skip(opened: BinaryIO, kind: int) -> None:
         opened.seek(length * struct.calcsize(f"<{_GGUF_SCALARS[item_kind]}"), 1)
         return
     for _ in range(length):
-        _skip(opened, item_kind)
+        _skip_value(opened, item_kind)

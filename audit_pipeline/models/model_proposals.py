@@ -53,7 +53,9 @@ _HEADER = f"""\
 
 def _require_names_that_match(key: str, value: Any, folder: Path) -> tuple[str, ...]:
     if key not in _KEYS:
-        raise InvalidEntryError([Fault((), f"the file holds the keys {' and '.join(_KEYS)}, each with a list")])
+        raise InvalidEntryError(
+            [Fault((), f"{key} is not a key of this file. The keys are {' and '.join(_KEYS)}, each with a list.")]
+        )
     form, problem = _KEYS[key]
     if value == {}:
         value = []

@@ -39,9 +39,9 @@ class Series(StrictSettings):
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if (self.revisions is None) == (self.folder is None):
-            raise ValueError("a series needs exactly one of revisions and folder")
+            raise ValueError("a series requires exactly one of revisions and folder")
         if len(set(self.revisions or ())) < len(self.revisions or ()):
-            raise ValueError("a revision occurs twice")
+            raise ValueError("a revision is listed twice")
         for key, numbers in (("steps", self.steps), ("tokens", self.tokens)):
             if numbers is not None and len(numbers) != len(self.revisions or ()):
                 raise ValueError(f"{key!r} requires 'revisions' and one number per revision")
@@ -134,7 +134,9 @@ def _list_folders(
         location = {"path": folder} if key == "adapter" else folder
         checkpoints.append(_Member(folder.name, {key: location}, step, tokens))
     if not checkpoints:
-        message = f"series.folder: {root} holds no checkpoints: folders with a config.json or an adapter_config.json"
+        message = (
+            f"series.folder: {root} contains no checkpoints, which are folders with config.json or adapter_config.json"
+        )
         if skipped:
             message += f"; skipped: {'; '.join(skipped)}"
         raise InvalidEntryError([Fault(("series", "folder"), message)])
@@ -167,7 +169,7 @@ def _explain_skipped(folder: Path) -> str | None:
     if folder.name.startswith("."):
         return "hidden"
     if _UNFINISHED.search(folder.name):
-        return "tmp: not finished"
+        return "its name contains tmp, so it is unfinished"
     return _explain_content(folder)
 
 

@@ -45,9 +45,10 @@ class ServerSettings(StrictSettings):
     """A server of a model: its address, its key, and the limits of one run."""
 
     url: str | None = Field(
-        default=None, description="address of the server, as http://127.0.0.1:8000/v1; None: the provider's address"
+        default=None,
+        description="address of the server, such as http://127.0.0.1:8000/v1; None: the provider's address",
     )
-    key_env: str | None = Field(default=None, description="environment variable that holds the key")
+    key_env: str | None = Field(default=None, description="environment variable that contains the key")
     revision: str | None = Field(
         default=None, description="your label for the version of the weights; another revision is another model"
     )
@@ -65,11 +66,11 @@ class ServerSettings(StrictSettings):
         if self.url is not None:
             address = urlsplit(self.url)
             if address.scheme not in ("http", "https") or not address.hostname:
-                raise ValueError("url is the address of a server: https://host/v1")
+                raise ValueError("url must be the address of a server, such as https://host/v1")
             if address.username is not None or address.password is not None or address.query or address.fragment:
                 raise ValueError(
-                    "url holds no key and no password, and nothing after '?' or '#': name the variable that holds the "
-                    "key as key_env"
+                    "url must not contain a key, a password, or anything after '?' or '#'. Set key_env to the name of "
+                    "the environment variable with the key."
                 )
         return self
 
@@ -114,7 +115,7 @@ class Endpoint(ServerSettings):
 
     is_here: ClassVar[bool] = False
 
-    url: str = Field(description="the part of the address that all routes share: http://127.0.0.1:8000/v1")
+    url: str = Field(description="common part of all addresses of the server, such as http://127.0.0.1:8000/v1")
     model: str = Field(description="name of the model on the server")
     dialect: DialectName = Field(description="format of requests and responses")
     top_logprobs: Annotated[int, Field(ge=0)] = Field(
@@ -122,7 +123,7 @@ class Endpoint(ServerSettings):
     )
     moments: bool = Field(default=False, description="the server runs the plugin corpus-audit-vllm (vllm only)")
     price_per_million: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million tokens sent"
+        default=None, description="price of a million sent tokens"
     )
 
     @model_validator(mode="after")
@@ -132,7 +133,7 @@ class Endpoint(ServerSettings):
             dialects = " or ".join(names)
             raise ValueError(f"'moments' requires dialect {dialects}. Remove 'moments' or change the dialect.")
         if self.moments and self.top_logprobs > 20:
-            raise ValueError("with 'moments', responses contain the 20 best tokens. Remove 'top_logprobs'.")
+            raise ValueError("with 'moments', responses contain at most the 20 best tokens. Remove 'top_logprobs'.")
         if self.max_cost is not None and self.price_per_million is None:
             raise ValueError("'max_cost' requires 'price_per_million'. Add the price or remove 'max_cost'.")
         return self

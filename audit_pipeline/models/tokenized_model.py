@@ -17,16 +17,14 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.converted_files import (
     TextTokenizer,
     converted_weights_folder,
-    kept_tokenizer_folder,
     read_tokenizer,
+    stored_tokenizer_folder,
 )
 from audit_pipeline.models.display_title import format_model_title, read_gguf_format
-from audit_pipeline.models.endpoint_history import history_path, read_history
-from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, identify
+from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, history_path, identify, read_history
 from audit_pipeline.models.locate import LocatedModel, locate
-from audit_pipeline.models.quantisation import Quantisation, read_quantisation
+from audit_pipeline.models.model_files import Quantisation, choose_weight_files, read_quantisation
 from audit_pipeline.models.server_settings import Endpoint
-from audit_pipeline.models.weight_files import choose_weight_files
 from audit_pipeline.store.files import read_json, read_json_if_whole, write_json
 from audit_pipeline.store.paths import DataPaths, explain_unwritable
 
@@ -141,58 +139,61 @@ def read_position_border(config: Path) -> int | None:
     return None
 
 
-def is_tokenizer_kept(entry: ModelEntry, paths: DataPaths) -> bool:
-    """Return True if the model's tokenizer is kept on disk. Reading it then takes no time and writes nothing."""
-    folder = kept_tokenizer_folder(identify(locate(entry, paths), paths), paths)
+def is_tokenizer_stored(entry: ModelEntry, paths: DataPaths) -> bool:
+    """Return True if the model's tokenizer is stored on disk. Reading it then takes no time and writes nothing."""
+    folder = stored_tokenizer_folder(identify(locate(entry, paths), paths), paths)
     return not entry.trust_remote_code and read_tokenizer(folder) is not None
 
 
 def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify a model, and read its tokenizer and configuration.
 
-    The first call reads them with transformers, which takes seconds for a .gguf. The result is kept in the data folder,
-    keyed by the digests of the files and the versions of the packages. In a read-only folder, every call reads them
-    again.
+    The first call reads them with transformers, which takes seconds for a .gguf. The result is stored in the data
+    folder. Its key covers the digests of the files and the versions of the packages. In a read-only folder, every call
+    reads them again.
 
     Raises:
         ModelError: If a file is missing or damaged, or if the entry does not fit the model.
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
-    _name_unread_weights(located)
+    _warn_about_unread_weights(located)
     folder = located.folder
     if entry.card is None:
-        folder = kept_tokenizer_folder(identity, paths)
+        folder = stored_tokenizer_folder(identity, paths)
     converted = None
-    # With trust_remote_code, the tokenizer may run code of the model, which no digest covers. So nothing is kept.
+    # With trust_remote_code, the tokenizer may run code of the model, which no digest covers. So nothing is stored.
     if not entry.trust_remote_code:
         converted = read_tokenizer(folder)
     if converted is None and entry.card is not None:
-        raise ModelError(f"the kept tokenizer of {entry.name} is damaged: {folder}")
+        raise ModelError(f"the stored tokenizer of {entry.name} is damaged: {folder}")
     if converted is None:
         # transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
-        can_keep = not entry.trust_remote_code and explain_unwritable(paths.root) is None
-        converted = convert_tokenizer(located, keep_in=folder if can_keep else None)
+        can_store = not entry.trust_remote_code and explain_unwritable(paths.root) is None
+        converted = convert_tokenizer(located, store_in=folder if can_store else None)
     start_token = entry.start_token or converted.default_start_token
     start_token_id = None
     if start_token is not None:
         start_token_id = converted.tokenizer.find_id(start_token)
     if start_token is not None and start_token_id is None:
-        raise ModelError(f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary")
+        raise ModelError(
+            f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary. Set another "
+            "start_token in config/models.yaml."
+        )
     if start_token_id is None and entry.start_token_policy == "always":
-        raise ModelError(f"{entry.name} has no bos and no eos token: name a start_token in config/models.yaml")
+        raise ModelError(f"{entry.name} has no bos and no eos token. Set start_token in config/models.yaml.")
     if entry.start_token_policy == "always" and start_token_id is not None and start_token_id >= converted.vocab_size:
         raise ModelError(
-            f"{entry.name}: the start token {start_token} has the id {start_token_id}, and the model has "
-            f"{converted.vocab_size}: name another start_token in config/models.yaml"
+            f"{entry.name}: the start token {start_token} has the id {start_token_id}, but the model has only "
+            f"{converted.vocab_size} ids. Set another start_token in config/models.yaml."
         )
     context_length = converted.context_length or entry.window
     if context_length is None:
         raise ModelError(
-            f"{entry.name}: its tokenizer has no config.json next to it, so the length of its context is unknown: "
-            "give window in its entry in config/models.yaml"
+            f"{entry.name}: the folder of its tokenizer has no config.json, so its context length is unknown. "
+            "Set window in its entry in config/models.yaml."
         )
     weights_folder = located.folder
     if located.gguf is not None and entry.endpoint is None:
@@ -210,7 +211,7 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     )
 
 
-def _name_unread_weights(located: LocatedModel) -> None:
+def _warn_about_unread_weights(located: LocatedModel) -> None:
     """Warn if the folder holds weights that are not read."""
     if located.gguf is not None or located.entry.endpoint is not None or located.entry.card is not None:
         return
@@ -291,7 +292,7 @@ def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedMo
         return None
     reference = load_tokenized(resolve_model(model.entry.reference_model, load_models()), paths)
     if reference.identity.model_fingerprint == model.identity.model_fingerprint:
-        raise ModelError(f"the reference model of {model.entry.name} is the model itself: name another model")
+        raise ModelError(f"the reference model of {model.entry.name} is the model itself. Name another model.")
     return reference
 
 

@@ -55,12 +55,12 @@ class Limits:
         models = find_endpoint_models(entry)
         if not models and self != Limits():
             raise ConfigError(
-                f"{entry.name} runs on this machine, so nothing is sent: remove --max-tokens and --max-cost"
+                f"{entry.name} runs on this machine, so nothing is sent. Remove --max-tokens and --max-cost."
             )
         for model, endpoint in models:
             if self.max_cost is not None and endpoint.price_per_million is None:
                 raise ConfigError(
-                    f"{model.name} has no price: set price_per_million in its entry, or remove --max-cost"
+                    f"{model.name} has no price. Set price_per_million in its entry, or remove --max-cost."
                 )
         return self
 
@@ -222,8 +222,8 @@ class Budget:
             option = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
             raise BudgetError(
                 f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
-                f"{reserved}, and the next request could raise this to {_format(after)}; all answers so far are "
-                f"stored: raise {option}"
+                f"{reserved}, and the next request could raise this to {_format(after)}. All answers so far are "
+                f"stored. To continue, raise {option}."
             )
 
 

@@ -18,12 +18,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError, ModelFilesWarning
-from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
+from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, store_weights
 from audit_pipeline.models.converted_files import read_manifest_if_whole
 from audit_pipeline.models.model_checks import build_read_error, require_same_tensors, silence_transformers
-from audit_pipeline.models.quantisation import require_quantisation_package
+from audit_pipeline.models.model_files import (
+    WeightFiles,
+    choose_weight_files,
+    require_quantisation_package,
+    shorten_names,
+)
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.models.weight_files import WeightFiles, choose_weight_files, shorten_names
 
 # Number formats of plain weights, which are converted to the entry's dtype. Quantised weights keep their format.
 _PLAIN = {"F64", "F32", "F16", "BF16"}
@@ -63,7 +67,7 @@ class Fit:
 def require_device(device: str) -> None:
     """Raise ModelError if ``device`` is a GPU and none is available."""
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("no CUDA device is available: omit --device or use --device cpu")
+        raise ModelError("no CUDA device is available. Remove --device or use --device cpu.")
 
 
 def measure_main_memory() -> Memory:
@@ -203,7 +207,7 @@ def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
         rest = "on disk"
         if uses_gpu:
             rest = f"in main memory, which has {_format_gb(measure_main_memory().free)} free, or on disk"
-        sentences += f" The rest lies {rest}, which is slow: it is read again for every batch."
+        sentences += f" The rest is {rest}, which is slow, because every batch reads it again."
     return Fit(needed, fits, spreads or needed <= largest, sentences)
 
 
@@ -231,7 +235,7 @@ def _format_gb(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-# Converted weights are kept only if at least this number of bytes stays free on the disk.
+# Converted weights are stored only if at least this number of bytes stays free on the disk.
 _MIN_FREE_BYTES = 2 << 30
 
 
@@ -259,7 +263,8 @@ def load_weights(
     """
     if tokenized.entry.endpoint is not None:
         raise ModelError(
-            f"the weights of {tokenized.entry.name} are not on this machine: {tokenized.entry.endpoint.url}"
+            f"the weights of {tokenized.entry.name} are not on this machine but on the server "
+            f"{tokenized.entry.endpoint.url}"
         )
     require_device(device)
     transformers_logging.disable_progress_bar()
@@ -267,8 +272,8 @@ def load_weights(
     fit = check_memory_fit(tokenized, device)
     if not fit.ever:
         raise ModelError(
-            f"{tokenized.entry.name} is too large: {fit.sentences} Set devices: auto in its entry, or a smaller dtype "
-            "(docs/new-model.md)"
+            f"{tokenized.entry.name} is too large: {fit.sentences} Set devices: auto or a smaller dtype in its entry "
+            "(docs/new-model.md)."
         )
     if tokenized.entry.devices is None:
         model = _load_on_single_device(tokenized, device, notify).eval()
@@ -287,8 +292,8 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
             _load_converted(tokenized, notify)
         if not folder.exists():
             raise ModelError(
-                f"{located.entry.name} needs converted weights to use several devices, and the disk has no room for "
-                f"them: free space under {folder.parent}, or remove 'devices' from its entry"
+                f"{located.entry.name} requires converted weights to use several devices, but the disk has too little "
+                f"free space for them. Free space under {folder.parent}, or remove 'devices' from its entry."
             )
         tokenized = replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
     # For the device 'cpu', transformers would also use the GPUs if max_memory did not exclude them.
@@ -304,7 +309,7 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
             devices.add(f"cuda:{layer_device}")
         else:
             devices.add(str(layer_device))
-    notify(f"{tokenized.entry.name}: its layers lie on {', '.join(sorted(devices))}")
+    notify(f"{tokenized.entry.name}: the layers are on {', '.join(sorted(devices))}")
     return model
 
 
@@ -318,18 +323,18 @@ def _load_on_single_device(tokenized: TokenizedModel, device: str, notify: Calla
 
 
 def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
-    """Load the model from its .gguf onto the CPU. Keep the converted weights if the disk has enough space.
+    """Load the model from its .gguf onto the CPU. Store the converted weights if the disk has enough space.
 
     The weights are always dequantised. Otherwise a score would depend on installed packages with kernels for packed
     weights.
     """
     assert tokenized.located.gguf is not None
-    notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
+    notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}. Later runs use the result.")
     with cache_gguf_parsing():
         model = _load_pretrained(
             tokenized,
             tokenized.located.folder,
-            # The configuration was kept together with the tokenizer. Reading it from the .gguf takes seconds.
+            # The configuration was stored together with the tokenizer. Reading it from the .gguf takes seconds.
             config=AutoConfig.from_pretrained(tokenized.config_folder),
             gguf_file=tokenized.located.gguf.name,
             quantization_config=GgufConfig(dequantize=True),
@@ -338,10 +343,13 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
     folder = tokenized.weights_folder
     free = shutil.disk_usage(next(parent for parent in folder.parents if parent.exists())).free
     if free < size + _MIN_FREE_BYTES:
-        notify(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
+        notify(
+            f"the converted weights are not stored: they take {size / 1e9:.1f} GB, but only {free / 1e9:.1f} GB are "
+            "free"
+        )
         return model
-    keep_weights(model, tokenized.located, folder)
-    notify(f"kept {size / 1e9:.2f} GB of converted weights in {folder}; `corpus-audit forget --model` removes them")
+    store_weights(model, tokenized.located, folder)
+    notify(f"stored {size / 1e9:.2f} GB of converted weights in {folder}. 'corpus-audit forget --model' deletes them.")
     return model
 
 
@@ -355,7 +363,8 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Path, **options: Any) ->
         strays = weights.find_tensors_beside_index()
         if strays:
             message = (
-                f"{entry.name}: not read, as the index has them in another shard or in none: {shorten_names(strays)}"
+                f"{entry.name}: tensors that the index assigns to another shard or to no shard are not read: "
+                f"{shorten_names(strays)}"
             )
             warnings.warn(ModelFilesWarning(message), stacklevel=2)
             # transformers reads every tensor of every shard. If two have the same name, the later shard wins.

@@ -27,9 +27,8 @@ from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.pipeline.user_files import AUDITED, Inventory
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.local_files import NAME
-from audit_pipeline.store.control_names import INSTRUMENT_CHECK
 from audit_pipeline.store.files import read_json, write_json
-from audit_pipeline.store.paths import DEFAULTS, WORKSPACE_FILE, config_dir, is_workspace
+from audit_pipeline.store.paths import DEFAULTS, INSTRUMENT_CHECK, WORKSPACE_FILE, config_dir, is_workspace
 
 USUAL_FOLDER = "corpus-audit-check"
 _RECORD = "check.json"

@@ -44,10 +44,9 @@ from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
 from audit_pipeline.store.files import write_atomically, write_json
-from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.integrity import file_sha256, table_version
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths, explain_unwritable, make_private
-from audit_pipeline.store.versions import table_version
 from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, digest
 
 CODE_VERSION = "2"

@@ -26,7 +26,7 @@ from audit_pipeline.store.files import read_json_if_whole, table_from_rows
 from audit_pipeline.store.ledger import LineageStep, RowOrigin, file_of, read_latest_run, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair, parse_pair
-from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
+from audit_pipeline.token_statistics.cached_texts import build_pair_origin, compute_statistics_version
 
 ANSWERS_VERSION = "3"
 """The version of the rules and sentences of answers."""

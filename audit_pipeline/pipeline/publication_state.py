@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from audit_pipeline.store.files import read_json_if_whole, write_json
-from audit_pipeline.store.integrity import digest_of_files
+from audit_pipeline.store.integrity import code_digest, digest_of_files, package_versions
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths, config_dir, is_text_output_allowed, model_page_path
-from audit_pipeline.store.versions import code_digest, package_versions
 
 RESULTS = "results"
 """The key of the digest of the last ledger line."""

@@ -52,10 +52,10 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> AuditPlan | None:
         The plan. It is None if a tokenizer is not cached, if a server has to be queried, or if an error occurred. The
         audit itself reports the error.
     """
-    from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized  # noqa: PLC0415
+    from audit_pipeline.models.tokenized_model import is_tokenizer_stored, load_tokenized  # noqa: PLC0415
 
     try:
-        if not all(entry.host.is_here and is_tokenizer_kept(entry, paths) for entry in request.models):
+        if not all(entry.host.is_here and is_tokenizer_stored(entry, paths) for entry in request.models):
             return None
         models = [load_tokenized(entry, paths) for entry in request.models]
         return plan_request(request, models, paths)

@@ -29,7 +29,7 @@ from audit_pipeline.store.ledger_records import Entry, Ledger, PairOutcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 from audit_pipeline.tables import CONTROL_TEXTS, DOCUMENTS, Pair, digest
-from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
+from audit_pipeline.token_statistics.cached_texts import compute_statistics_version
 
 T = TypeVar("T")
 

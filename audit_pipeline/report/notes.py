@@ -18,7 +18,7 @@ from audit_pipeline.statistics.claims import (
     ClaimLevel,
     SplitVerdict,
 )
-from audit_pipeline.store.control_names import EXPOSED, TWIN
+from audit_pipeline.store.paths import EXPOSED, TWIN
 
 Row = Mapping[str, Any]
 

@@ -21,7 +21,7 @@ from audit_pipeline.statistics.claims import (
     compute_detectable_auroc,
     find_claim_source,
 )
-from audit_pipeline.store.control_names import INSTRUMENT_CHECK_TAKES
+from audit_pipeline.store.paths import INSTRUMENT_CHECK_TAKES
 
 Row = Mapping[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from audit_pipeline.models.adapters import HeldBase, give_back_memory
+from audit_pipeline.models.adapters import HeldBase, release_unused_memory
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
@@ -49,7 +49,7 @@ class HeldModel:
         """
         self._held = None
         if keeps_base:
-            give_back_memory()
+            release_unused_memory()
         else:
             self.base.free()
 

@@ -28,9 +28,9 @@ from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_s
 from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.store import store
 from audit_pipeline.store.files import cast_to_columns, table_from_rows
+from audit_pipeline.store.integrity import table_version
 from audit_pipeline.store.ledger import LineageStep, record_entry
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import table_version
 from audit_pipeline.tables import (
     EXCERPT_CHARACTERS,
     EXCERPT_WORDS,
@@ -42,8 +42,12 @@ from audit_pipeline.tables import (
     text_sha256,
 )
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
-from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, read_statistics
-from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
+from audit_pipeline.token_statistics.cached_texts import (
+    build_pair_origin,
+    collect_lists_by_text,
+    compute_statistics_version,
+    read_statistics,
+)
 from audit_pipeline.token_statistics.run import Progress
 
 MAX_HIGHLIGHTS = 10

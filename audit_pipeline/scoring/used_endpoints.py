@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.endpoint_history import record_probe
-from audit_pipeline.models.fingerprint import COUNTING, TEXTS
+from audit_pipeline.models.fingerprint import COUNTING, TEXTS, record_probe
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, find_endpoint_models

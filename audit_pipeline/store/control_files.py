@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.store.control_names import Role
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import require_matching_digests
-from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.paths import DataPaths, Role
 from audit_pipeline.tables import CONTROL_TEXTS, text_sha256
 
 MANIFEST = "manifest.json"
@@ -29,7 +28,7 @@ def read_control(name: str, paths: DataPaths) -> Mapping[str, Any]:
         version = read_json(paths.control_pointer(name))["version"]
         manifest = read_json(paths.control_version(name, str(version)) / MANIFEST)
     except FileNotFoundError as error:
-        raise DataError(f"the control {name} has not been trained yet: corpus-audit control {name}") from error
+        raise DataError(f"the control {name} has not been trained yet. Run: corpus-audit control {name}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"the control {name} cannot be read ({error}). Train it again: corpus-audit control {name}"

@@ -1,4 +1,4 @@
-"""Atomic writing and checked reading of Parquet tables and JSON files.
+"""Atomic writing and checked reading of Parquet tables and JSON files, and file locks.
 
 Rows are compared with the declaration of their table, and Parquet pages with their checksums. Besides this module, only
 the cache of token statistics reads and writes Parquet.
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import filelock
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -76,12 +77,12 @@ def move_into_place(temporary: Path, path: Path) -> None:
 def require_usable_output(path: Path, *inputs: Path) -> None:
     """Raise DataError unless ``path`` is a writable .parquet file outside of the inputs."""
     if path.suffix != ".parquet":
-        raise DataError(f"{path}: the output is Parquet. Choose a name that ends in .parquet.")
+        raise DataError(f"{path}: the output is a Parquet file. Choose a name that ends in .parquet.")
     output = path.resolve()
     for input_path in inputs:
         resolved_input = input_path.resolve()
         if output == resolved_input or resolved_input in output.parents:
-            raise DataError(f"{path}: the output would overwrite the input, or lie inside it. Choose another path.")
+            raise DataError(f"{path}: the output would overwrite the input, or be inside it. Choose another path.")
     if explain_unwritable(path.parent) is not None:
         raise DataError(f"{path}: the folder is not writable, so nothing was run. Choose another path.")
 
@@ -168,7 +169,7 @@ def table_from_rows(rows: Iterable[Mapping[str, object]], columns: Columns) -> p
     for row in dictionaries:
         if set(row) != names:
             wrong = sorted(names.symmetric_difference(row))
-            raise DataError(f"a row does not have the columns of its table: {', '.join(wrong)}")
+            raise DataError(f"a row lacks columns of its table or has other columns: {', '.join(wrong)}")
     return cast_to_columns(pa.Table.from_pylist(dictionaries, schema=schema), schema)
 
 
@@ -181,10 +182,10 @@ def cast_to_columns(table: pa.Table, columns: Columns) -> pa.Table:
     schema = _to_schema(columns)
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
-        raise DataError(f"columns missing: {', '.join(missing)}")
+        raise DataError(f"columns are missing: {', '.join(missing)}")
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
-            raise DataError(f"column {field.name} holds a null")
+            raise DataError(f"column {field.name} contains a null")
     if isinstance(columns, Table):
         _require_allowed_values(table, columns)
     return table.select(schema.names).cast(schema)
@@ -221,3 +222,28 @@ def read_table(path: Path, columns: Columns, *, label: str) -> pa.Table:
         return cast_to_columns(read_parquet(path), columns)
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{label} cannot be read ({path}): {error}") from error
+
+
+class HeldError(DataError):
+    """A timeout while waiting for a lock that another process holds."""
+
+
+@contextmanager
+def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
+    """Hold a lock within the block.
+
+    Args:
+        lock: The lock file.
+        seconds: The maximum time to wait for the lock.
+
+    Raises:
+        HeldError: If another process holds the lock for longer.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(lock, timeout=seconds):
+            yield
+    except filelock.Timeout as error:
+        raise HeldError(
+            f"another process has held {lock} for {seconds:.0f} s. Wait for it, or end it and try again."
+        ) from error

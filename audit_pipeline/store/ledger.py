@@ -4,8 +4,8 @@ A run writes the line first and then moves its file into place. So a run that is
 a file, but never a file without a line. Writers take turns: each holds a lock of the file system. Readers need no lock,
 because lines are only appended. Forgetting replaces the file as a whole.
 
-The lines form a chain of digests (store/ledger_lines.py). Reading checks the digest of every line. The fields of a
-line are parsed when they are needed (store/ledger_records.py).
+The lines form a chain of digests (store/ledger_records.py). Reading checks the digest of every line. The fields of a
+line are parsed when they are needed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from pathlib import Path
 from typing import IO, Any, TypedDict, Unpack
 
 from audit_pipeline.errors import OTHER_VERSION, DataError
-from audit_pipeline.store import ledger_lines
-from audit_pipeline.store.files import move_into_place, write_atomically
-from audit_pipeline.store.integrity import DamagedError, FileIdentity, cached_sha256, find_file_identity
-from audit_pipeline.store.ledger_lines import START, Line
-from audit_pipeline.store.ledger_records import Entry, Ledger, PairOutcome, parse_outcome
-from audit_pipeline.store.locks import hold_lock
+from audit_pipeline.store import ledger_records
+from audit_pipeline.store.files import hold_lock, move_into_place, write_atomically
+from audit_pipeline.store.integrity import (
+    DamagedError,
+    FileIdentity,
+    cached_sha256,
+    find_file_identity,
+    package_versions,
+)
+from audit_pipeline.store.ledger_records import START, Entry, Ledger, Line, PairOutcome, parse_outcome
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import OUTCOMES, TABLES, Pair, PairStatus
 from audit_pipeline.tables.table import Table
 
@@ -132,7 +135,7 @@ class _Reader:
             content = opened.read()
         # An incomplete last line is read again by the next call.
         self._consumed_bytes += content.rfind(b"\n") + 1
-        self._ledger.extend(ledger_lines.parse_lines(content))
+        self._ledger.extend(ledger_records.parse_lines(content))
 
 
 _readers: dict[Path, _Reader] = {}
@@ -244,7 +247,7 @@ def erase_lines(paths: DataPaths, digests: Collection[str]) -> None:
     """
     with _hold_ledger(paths):
         content = _read_content(paths)
-        remaining = ledger_lines.erase_fields(content, lambda line: line.digest in digests)
+        remaining = ledger_records.erase_fields(content, lambda line: line.digest in digests)
         if remaining != content:
             with write_atomically(paths.ledger_file) as temporary:
                 temporary.write_bytes(remaining)
@@ -256,7 +259,7 @@ def copy_ledger(paths: DataPaths, to: DataPaths, is_kept: Callable[[Mapping[str,
     def is_erased(line: Line) -> bool:
         return line.fields is not None and not is_kept(line.fields)
 
-    remaining = ledger_lines.erase_fields(_read_content(paths), is_erased)
+    remaining = ledger_records.erase_fields(_read_content(paths), is_erased)
     with write_atomically(to.ledger_file) as temporary:
         temporary.write_bytes(remaining)
 
@@ -277,7 +280,7 @@ def _append(paths: DataPaths, fields: Mapping[str, Any], written: tuple[Path, Pa
         # A killed writer may have left an incomplete line.
         opened.truncate(end)
         try:
-            opened.write(ledger_lines.format_line(previous, fields))
+            opened.write(ledger_records.format_line(previous, fields))
             opened.flush()
             os.fsync(opened.fileno())
             if written is not None:
@@ -299,7 +302,7 @@ def _find_last_line(opened: IO[bytes]) -> tuple[str, int]:
         if end < 0:
             return START, 0
         begin = content.rfind(b"\n", 0, end) + 1
-        return ledger_lines.parse_line(content[begin:end]).digest, end + 1
+        return ledger_records.parse_line(content[begin:end]).digest, end + 1
 
 
 # The files that the ledger explains.
@@ -318,7 +321,7 @@ def file_of(paths: DataPaths, table: Table, partition: str, run_id: str) -> Path
     """
     path = table.file_of(paths, partition, run_id)
     if path is None:
-        raise TypeError(f"{table.name} have no file of their own")
+        raise TypeError(f"the table {table.name} has no files")
     return path
 
 
@@ -354,11 +357,14 @@ def _read_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry:
 
 
 def _format_missing_rows(table: str, partition: str) -> str:
-    return f"there are no {table} of {partition} yet: audit it first (in the UI, select {table} and what they need too)"
+    return (
+        f"there are no {table} of {partition} yet. Audit it first. In the UI, select {table} and all its upstream "
+        "assets."
+    )
 
 
 def _format_unexplained_file(file: Path) -> str:
-    return f"no intact line of the ledger explains {file}. Run corpus-audit doctor for details."
+    return f"the ledger has no intact line for {file}. Run 'corpus-audit doctor' for details."
 
 
 def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | None:

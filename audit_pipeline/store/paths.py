@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote, unquote
 
 import filelock
@@ -80,6 +81,14 @@ SHIPPED = Path(__file__).resolve().parents[1] / "shipped"
 DEFAULTS = SHIPPED if SHIPPED.is_dir() else PROJECT_ROOT
 """The folder of the default configuration. In a checkout it is the checkout itself."""
 
+# The names of a control's two models, which are folders in each version of the control.
+Role = Literal["exposed", "twin"]
+EXPOSED: Role = "exposed"
+TWIN: Role = "twin"
+INSTRUMENT_CHECK = "instrument_check"
+"""The control of the default configuration that checks whether detectors find known training texts."""
+INSTRUMENT_CHECK_TAKES = "about 3 minutes on two cores"
+"""The duration of training ``INSTRUMENT_CHECK``. Measured on one shared core: 2 minutes of CPU time, 3 in total."""
 MODEL_PAGE = "model="
 """The start of the file names of models' report pages and their JSON copies."""
 _CODE_LOCATION = "audit_pipeline.definitions"
@@ -121,20 +130,24 @@ def explain_unusable_name(kind: str, name: str) -> str | None:
         name: The name.
     """
     if name and ("\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))):
-        return f"{name[:80]!r} cannot name a {kind}: it is a path"
+        return f"{name[:80]!r} cannot be the name of a {kind}, because it is a path"
     return None
 
 
 def explain_invalid_partition(dimension: str, name: str) -> str | None:
     """Return the reason why a benchmark or model (``dimension``) cannot have this name, or None if it can."""
     if "|" in name or "..." in name or not name.isprintable() or not name.strip():
-        return f"{name[:80]!r} cannot name a {dimension}: no '|', no '...', no control characters, not empty"
+        return (
+            f"{name[:80]!r} cannot be the name of a {dimension}. A name is not empty and contains no '|', no '...' and "
+            "no control characters."
+        )
     length = len(to_path_segment(name))
     max_bytes = _MAX_BYTES[dimension]
     if length > max_bytes:
         return (
-            f"{name[:40]}… cannot name a {dimension}: as part of a folder name it takes {length} bytes, but it may "
-            f"take {max_bytes} bytes. A slash or a non-English letter takes three bytes or more. Choose a shorter name."
+            f"{name[:40]}… cannot be the name of a {dimension}: in a folder name it takes {length} bytes, but only "
+            f"{max_bytes} bytes are possible. A slash or a non-English letter takes three bytes or more. Choose a "
+            "shorter name."
         )
     return None
 
@@ -196,7 +209,9 @@ def use_workspace(folder: Path, *, own_data: bool = False) -> Iterator[None]:
         os.environ.update(before)
 
 
-OWN_CONFIGURATION = "config/ belongs to the installed package here: `corpus-audit init` creates your own workspace"
+OWN_CONFIGURATION = (
+    "config/ belongs to the installed package. Run 'corpus-audit init' to create a workspace with its own config/"
+)
 
 
 def is_shipped(path: Path) -> bool:
@@ -294,7 +309,7 @@ class DataPaths:
         """Return the file of a model's card."""
         return self.root / "models" / f"{model_fingerprint}.json"
 
-    def kept_tokenizers(self, tokenizer_fingerprint: str) -> Path:
+    def stored_tokenizers(self, tokenizer_fingerprint: str) -> Path:
         """Return the folder of a tokenizer in its fast-loading form, with one subfolder per version of the writer."""
         return self.root / "models" / "tokenizers" / tokenizer_fingerprint
 

@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from audit_pipeline.store import ledger
 from audit_pipeline.store.files import cast_to_columns, read_table, temporary_file, write_parquet
-from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256
+from audit_pipeline.store.integrity import DamagedError, cached_sha256, file_sha256, table_version
 from audit_pipeline.store.ledger import LineageStep, RowOrigin
 from audit_pipeline.store.paths import DataPaths, name_from_path_segment
-from audit_pipeline.store.versions import table_version
 from audit_pipeline.tables import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
 from audit_pipeline.tables.table import Table
 

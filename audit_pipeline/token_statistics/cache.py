@@ -184,14 +184,14 @@ def require_intact_part(path: Path) -> None:
         DamagedError: If they do not match.
         DataError: If the name has no checksum.
     """
-    named = digest_in_name(path)
+    named = find_digest_in_name(path)
     if named is None:
         raise DataError(f"{path} was {OTHER_VERSION}")
     if cached_sha256(path)[:_DIGITS] != named:
         raise DamagedError(f"{path} is damaged: its sha256 does not match the checksum in its name")
 
 
-def digest_in_name(path: Path) -> str | None:
+def find_digest_in_name(path: Path) -> str | None:
     """Return the first digits of the sha256 in a part's name, or None if the name has no checksum."""
     match = _SELF_NAMED.fullmatch(path.name)
     return match.group(1) if match else None

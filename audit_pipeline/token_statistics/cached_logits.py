@@ -13,10 +13,10 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared
 from audit_pipeline.token_statistics.layer_tuning import set_threads
-from audit_pipeline.token_statistics.reductions import begin_fetch, sweep
+from audit_pipeline.token_statistics.reductions import sweep
 from audit_pipeline.token_statistics.rows import Values, add_rows, build_swept_columns
 from audit_pipeline.token_statistics.tokens import EncodedText
-from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Scratch
+from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Scratch, begin_fetch
 
 
 def fill_rows_from_logits(

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
+from audit_pipeline.store.ledger import RowOrigin
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
+from audit_pipeline.tables import KINDS, SHARE_WITH_BRANCH, Kind, digest, text_sha256
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.tokens import (
     EncodedText,
@@ -26,12 +27,17 @@ from audit_pipeline.token_statistics.tokens import (
     window_and_stride,
 )
 
+if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
+
 
 def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
     """Raise ModelError if the model's back end does not give the statistics of one of ``kinds``."""
     impossible = [kind for kind in kinds if not KINDS[kind].is_available_from(model.has_statistic)]
     if impossible:
-        raise ModelError(f"the interface of {model.entry.name} does not give: {', '.join(impossible)}")
+        raise ModelError(
+            f"the server of {model.entry.name} cannot provide these kinds of statistics: {', '.join(impossible)}"
+        )
 
 
 class Caches:
@@ -334,3 +340,35 @@ def estimate_bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: in
     for kind, count in tokens.items():
         sizes[kind] = count * KINDS[kind].estimate_bytes_per_token(model.vocab_size, steps)
     return sizes
+
+
+def build_pair_origin(
+    model: TokenizedModel, benchmark: BuiltBenchmark, settings: Mapping[str, object] | None = None
+) -> RowOrigin:
+    """Return the origin of a model's rows on a benchmark, for the ledger: fingerprints, digest and settings."""
+    return RowOrigin(
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+        benchmark_digest=benchmark.digest,
+        settings=settings,
+    )
+
+
+def compute_statistics_version(model: KnownModel, benchmark_digest: str) -> str:
+    """Return the data version of the token statistics of a model on a benchmark: a digest of all their inputs.
+
+    The length of branches belongs to the benchmark, so the benchmark's digest covers it.
+    """
+    policy = model.entry.start_token_policy
+    start_token = None
+    if policy == "always":
+        start_token = model.start_token
+    return digest(
+        benchmark_digest,
+        model.identity.model_fingerprint,
+        model.identity.tokenizer_fingerprint,
+        policy,
+        start_token,
+        *window_and_stride(model),
+        *(kind.version for kind in KINDS.values() if kind.is_read_by_audits),
+    )[:16]

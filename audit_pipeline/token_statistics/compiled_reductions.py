@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from audit_pipeline.tables import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
 from audit_pipeline.token_statistics.layer_tuning import set_recompile_limit
-from audit_pipeline.token_statistics.reductions import join_reduced, sweep
-from audit_pipeline.token_statistics.vocabulary_blocks import LOG_ZERO, Logits, Reduced, Scratch
+from audit_pipeline.token_statistics.reductions import sweep
+from audit_pipeline.token_statistics.vocabulary_blocks import LOG_ZERO, Logits, Reduced, Scratch, join_reduced
 
 # Maximum number of logits, and maximum number of rows of logits, that are reduced at once.
 _MAX_LOGITS = 1 << 28

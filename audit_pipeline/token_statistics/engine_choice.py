@@ -43,14 +43,18 @@ def choose_engine(name: str | None = None, workers: int | None = None) -> Engine
     """
     chosen: Any = name or os.environ.get("CORPUS_AUDIT_ENGINE") or "in_process"
     if chosen not in get_args(EngineName):
-        raise ConfigError(f"CORPUS_AUDIT_ENGINE (or engine) is {chosen}: give {' or '.join(get_args(EngineName))}")
+        raise ConfigError(
+            f"the engine (CORPUS_AUDIT_ENGINE or 'engine') is {chosen!r}. Use {' or '.join(get_args(EngineName))}."
+        )
     if chosen == "in_process":
         if workers is not None:
-            raise ConfigError("'workers' requires the engine ray: use --engine ray, or omit --workers")
+            raise ConfigError("'workers' requires the engine ray. Use --engine ray, or remove --workers.")
         return IN_PROCESS
     if find_spec("ray") is None:
-        raise ConfigError("the engine ray needs the package ray: pip install 'corpus-audit[ray]'")
+        raise ConfigError("the engine ray requires the package ray. Run: pip install 'corpus-audit[ray]'")
     count = str(workers or os.environ.get("CORPUS_AUDIT_WORKERS") or "")
     if count and not (count.isdecimal() and int(count)):
-        raise ConfigError(f"CORPUS_AUDIT_WORKERS (or workers) is {count}: give a whole number from 1 on")
+        raise ConfigError(
+            f"the number of workers (CORPUS_AUDIT_WORKERS or 'workers') is {count!r}. Use a whole number of at least 1."
+        )
     return Engine(chosen, int(count) if count else None)

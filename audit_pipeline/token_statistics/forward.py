@@ -14,16 +14,20 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.tables import SIGMA_FLOOR
-from audit_pipeline.token_statistics import calibration, counterfactual_branches, layer_tuning, load_checks
+from audit_pipeline.token_statistics import (
+    calibration,
+    counterfactual_branches,
+    layer_tuning,
+    load_checks,
+    vocabulary_blocks,
+)
 from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, Work
 from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
 from audit_pipeline.token_statistics.counterfactual_branches import Branches
-from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.local_pass import run_in_batches
-from audit_pipeline.token_statistics.reductions import MEASURED_NAMES, begin_fetch, copy_to_device, sweep
+from audit_pipeline.token_statistics.reductions import MEASURED_NAMES, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
-from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Logits, Reduced, Scratch, find_head
 
 # Minimum padded length in tokens. Matrix products with fewer rows use other kernels. In a model with massive
 # activations, for example at a start token, their rounding moved log-probabilities by 2e-4. A text of one token must
@@ -67,7 +71,7 @@ class ForwardPass:
         self,
         model: torch.nn.Module,
         vocab_size: int,
-        load_check: LoadCheck | None = None,
+        load_check: load_checks.LoadCheck | None = None,
         *,
         compiles: bool = False,
     ) -> None:
@@ -80,9 +84,9 @@ class ForwardPass:
         self.logits_device = layer_tuning.find_output_device(model)
         self.config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
         self.length_step = layer_tuning.find_longrope_switch(self.config)
-        self.scratch = Scratch(self.logits_device)
+        self.scratch = vocabulary_blocks.Scratch(self.logits_device)
         self._compiles = compiles
-        self._reduce: Callable[..., Reduced] = sweep
+        self._reduce: Callable[..., vocabulary_blocks.Reduced] = sweep
         self._last_prefix: SharedPrefix | None = None
         self._layers = layer_tuning.find_linear_layers(model)
         if load_check is None:
@@ -91,9 +95,9 @@ class ForwardPass:
             use_onednn = load_check.onednn
         self._linear = layer_tuning.choose_linear_function(onednn=use_onednn)
         # The head is found here because inside running(), every linear layer looks wrapped (is_wrapped).
-        self.separate_head = find_head(model, self.config, self._linear)
+        self.separate_head = vocabulary_blocks.find_head(model, self.config, self._linear)
         if load_check is None:
-            self.apply_load_check(LoadCheck(use_onednn, False, True, False, False))
+            self.apply_load_check(load_checks.LoadCheck(use_onednn, False, True, False, False))
             load_check = load_checks.check_model(self)
             if self.device.type == "cuda":
                 load_check = replace(load_check, tokens_per_second=calibration.measure_tokens_per_second(self))
@@ -101,7 +105,7 @@ class ForwardPass:
         if compiles:
             load_checks.compile_and_check_layers(self)
 
-    def apply_load_check(self, check: LoadCheck) -> None:
+    def apply_load_check(self, check: load_checks.LoadCheck) -> None:
         """Use from now on the fast ways of running the model that passed its load checks."""
         self.checked = check
         self.equal_lengths = check.equal_lengths
@@ -262,11 +266,13 @@ class ForwardPass:
         length = len(before) + self._compute_padded_length(batch)
         ids, rows, targets = build_batch_arrays(encoded, batch, length, before)
         self.tokens_run += ids.size
-        inputs = {"input_ids": copy_to_device(ids, self.device), **cache_inputs}
-        target = copy_to_device(np.concatenate(targets).astype(np.int64), self.logits_device)
+        inputs = {"input_ids": vocabulary_blocks.copy_to_device(ids, self.device), **cache_inputs}
+        target = vocabulary_blocks.copy_to_device(np.concatenate(targets).astype(np.int64), self.logits_device)
         with attention:
-            logits = self._compute_logits(inputs, copy_to_device(np.concatenate(rows), self.logits_device))
-        fetch = begin_fetch(self._reduce(logits, target, self.scratch, wanted))
+            logits = self._compute_logits(
+                inputs, vocabulary_blocks.copy_to_device(np.concatenate(rows), self.logits_device)
+            )
+        fetch = vocabulary_blocks.begin_fetch(self._reduce(logits, target, self.scratch, wanted))
         lengths = [len(scored) for scored in targets]
         return lambda: _split_statistics_by_window(batch, lengths, fetch())
 
@@ -301,7 +307,7 @@ class ForwardPass:
         hidden: torch.Tensor = output.last_hidden_state.to(self.logits_device)
         return hidden
 
-    def _compute_logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
+    def _compute_logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> vocabulary_blocks.Logits:
         """Return the logits at the positions ``rows`` [n] of the flattened batch, on the device of the logits."""
         compiled: AbstractContextManager[None] = nullcontext()
         if "past_key_values" in inputs:
@@ -309,7 +315,7 @@ class ForwardPass:
         with compiled:
             if self._head is None:
                 logits = self.model(**{"use_cache": False, **inputs}).logits
-                return ComputedLogits(logits.to(self.logits_device).flatten(0, 1)[rows])
+                return vocabulary_blocks.ComputedLogits(logits.to(self.logits_device).flatten(0, 1)[rows])
             return self._head.logits(self.compute_hidden(**inputs).flatten(0, 1)[rows])
 
     def _disable_compiled_layers(self) -> AbstractContextManager[None]:
@@ -398,7 +404,7 @@ class ForwardPass:
         Returns:
             Float array of shape (2, n).
         """
-        target = copy_to_device(targets, self.logits_device)
+        target = vocabulary_blocks.copy_to_device(targets, self.logits_device)
         logits = self._compute_logits(inputs, rows.to(self.logits_device))
         statistics = self._reduce(logits, target, self.scratch, _MOMENTS)
         logprob = statistics["logprob"]

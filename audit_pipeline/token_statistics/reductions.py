@@ -9,23 +9,12 @@ distributions. Memory depends on the size of a block, and full logits are never 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from audit_pipeline.tables import (
-    BEST_TOKENS,
-    BETAS,
-    DECODINGS,
-    DRAWN_FROM,
-    GRID_TEMPERATURES,
-    MEASURED,
-    P_FLOOR,
-    TOPK_ENTRIES,
-)
+from audit_pipeline import tables
 from audit_pipeline.token_statistics.vocabulary_blocks import (
     KEPT_TYPE,
     Block,
@@ -35,10 +24,11 @@ from audit_pipeline.token_statistics.vocabulary_blocks import (
     Shares,
     Total,
     apply_softmax,
+    join_reduced,
     weigh_block,
 )
 
-MEASURED_NAMES = frozenset(measured.name for measured in MEASURED)
+MEASURED_NAMES = frozenset(measured.name for measured in tables.MEASURED)
 """Names of the statistics of an audit's forward pass."""
 
 
@@ -141,7 +131,7 @@ class _TopK(_Best):
     """The ``TOPK_ENTRIES`` most likely tokens and their log-probabilities."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
-        super().__init__(TOPK_ENTRIES, target)
+        super().__init__(tables.TOPK_ENTRIES, target)
 
     def columns(self, total: Total) -> Reduced:
         return {"topk_id": self.tokens.to(torch.int32), "topk_logprob": total.log_p(self.values)}
@@ -151,7 +141,7 @@ class _Mass(_Best):
     """The log of the total probability of the ``BEST_TOKENS`` most likely tokens."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
-        super().__init__(BEST_TOKENS, target)
+        super().__init__(tables.BEST_TOKENS, target)
 
     def columns(self, total: Total) -> Reduced:
         return {"log_mass_40": torch.logsumexp(total.log_p(self.values), dim=1)}
@@ -194,8 +184,9 @@ class _Drawn:
         values = self._values.sub_(total.largest.unsqueeze(1))
         target_logit = self._own.logit - total.largest
         # The largest logit is 0, so its softmax is 1 over the sum. torch's own logsumexp takes six times as long.
-        log_sums = torch.stack([-torch.softmax(values / t, dim=1).amax(1).log() for t in GRID_TEMPERATURES], dim=1)
-        log_p = values.new_empty(len(values), len(DECODINGS))
+        scaled = (values / temperature for temperature in tables.GRID_TEMPERATURES)
+        log_sums = torch.stack([-torch.softmax(logits, dim=1).amax(1).log() for logits in scaled], dim=1)
+        log_p = values.new_empty(len(values), len(tables.DECODINGS))
         remaining = torch.arange(len(values), device=values.device)
         for count in _RANKED:
             if not len(remaining):
@@ -205,7 +196,7 @@ class _Drawn:
                 ranked = values[rows].topk(min(count, values.shape[1]), dim=1).values
                 log_p[rows] = _compute_drawn(target_logit[rows], ranked, log_sums[rows])
                 # The last temperature is the highest and has the largest nucleus.
-                log_mass = torch.logsumexp(ranked / GRID_TEMPERATURES[-1], dim=1) - log_sums[rows, -1]
+                log_mass = torch.logsumexp(ranked / tables.GRID_TEMPERATURES[-1], dim=1) - log_sums[rows, -1]
                 wide.append(rows[log_mass < math.log(_NUCLEUS)])
             remaining = torch.cat(wide)
         return {"log_p_drawn": log_p}
@@ -220,16 +211,16 @@ def _compute_drawn(target_logit: torch.Tensor, ranked: torch.Tensor, log_sums: t
         log_sums: Log of the sum of exp(logit / temperature) over the vocabulary: [n, len(GRID_TEMPERATURES)].
     """
     columns = []
-    for temperature, log_sum in zip(GRID_TEMPERATURES, log_sums.unbind(1), strict=True):
+    for temperature, log_sum in zip(tables.GRID_TEMPERATURES, log_sums.unbind(1), strict=True):
         log_p = target_logit / temperature - log_sum
         mass = torch.cumsum(torch.exp((ranked / temperature - log_sum.unsqueeze(1)).double()), dim=1)
         last = {
             "all": None,
-            "top-k 40": torch.full_like(target_logit, min(BEST_TOKENS, ranked.shape[1]) - 1, dtype=torch.long),
+            "top-k 40": torch.full_like(target_logit, min(tables.BEST_TOKENS, ranked.shape[1]) - 1, dtype=torch.long),
             # If rounding keeps the sum of all below 0.9, the nucleus ends with the last token.
             "top-p 0.9": (mass < _NUCLEUS).sum(1).clamp_(max=ranked.shape[1] - 1),
         }
-        for drawn_from in DRAWN_FROM:
+        for drawn_from in tables.DRAWN_FROM:
             rank = last[drawn_from]
             if rank is None:
                 columns.append(log_p)
@@ -310,7 +301,7 @@ class _Roots:
 
     def columns(self, total: Total) -> Reduced:
         added = torch.zeros_like(self._sum)
-        floor = math.sqrt(P_FLOOR)
+        floor = math.sqrt(tables.P_FLOOR)
         end = self._kept.shape[1]
         share = torch.ones_like(self._sum)
         for begin, shares in reversed(self._blocks):
@@ -378,7 +369,7 @@ class _Temperatures:
     """The statistics of :class:`_AtTemperature` for each of ``BETAS``: [n, len(BETAS)] each."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
-        self._statistics = [_AtTemperature(beta, logits, target, scratch) for beta in BETAS]
+        self._statistics = [_AtTemperature(beta, logits, target, scratch) for beta in tables.BETAS]
 
     def add(self, block: Block, shares: Shares) -> None:
         for statistic in self._statistics:
@@ -403,9 +394,6 @@ WEIGHED_STATISTICS = (
 
 KEPT_VALUES = {"log_sum_sqrt_p": 1, "log_p_drawn": 2}
 """Statistics that keep values per token until the end of the sweep: number of half-precision values per token."""
-
-
-_NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
 
 
 def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
@@ -443,52 +431,6 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
         end = begin + step
         pieces.append(_sweep_rows(logits.part(begin, end), target[begin:end], scratch, frozenset(wanted)))
     return join_reduced(pieces)
-
-
-def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
-    """Return the statistics of consecutive groups of positions, joined along the positions."""
-    joined = {}
-    for name in pieces[0]:
-        joined[name] = torch.cat([piece[name] for piece in pieces])
-    return joined
-
-
-def copy_to_device(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Copy an array to a device without waiting for the device."""
-    tensor = torch.from_numpy(values)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
-def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
-    """Start to copy the statistics from the device in one transfer.
-
-    Returns:
-        A function that waits for the transfer and returns arrays of the same names and shapes.
-    """
-    on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
-    rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
-    together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1)
-    ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
-    here = together
-    arrived = None
-    if together.is_cuda:
-        here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
-        here.copy_(together, non_blocking=True)
-        arrived = torch.cuda.current_stream(together.device).record_event()
-
-    def fetch() -> dict[str, npt.NDArray[Any]]:
-        if arrived is not None:
-            arrived.synchronize()
-        arrays: dict[str, npt.NDArray[Any]] = {}
-        for name, columns in zip(rows, np.split(here.numpy(), ends, axis=1), strict=True):
-            values = on_device[name]
-            arrays[name] = np.ascontiguousarray(columns).view(_NUMPY[values.dtype]).reshape(values.shape)
-        fetched = {}
-        for name, values in reduced.items():
-            fetched[name] = arrays[name] if name in arrays else values.numpy()
-        return fetched
-
-    return fetch
 
 
 def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:

@@ -66,7 +66,7 @@ class RowWriter:
         return sum(result.window.length for result in results)
 
     @contextmanager
-    def flushing_on_error(self) -> Iterator[None]:
+    def flush_on_error(self) -> Iterator[None]:
         """Write the computed rows if any exception leaves this block, including Ctrl-C and lack of memory."""
         try:
             yield

@@ -148,8 +148,8 @@ def compute(
     logits_bytes = cached_texts.estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
-            f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
-            "raise the budget, audit fewer texts, or leave the kind 'logits' out"
+            f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, but the budget is {logits_budget / 1e9:.1f} "
+            "GB. Raise the budget, audit fewer texts, or remove the kind 'logits'."
         )
     reduced = _reduce_cached_logits(model, prepared, caches, on_progress)
     prepared = prepared.without_logit_rows(reduced)
@@ -222,7 +222,7 @@ def run_prepared(
 
         work = Work(prepared, wanted, branch_steps, modes or {})
         writing: Future[int] | None = None
-        with writer.flushing_on_error(), ThreadPoolExecutor(1) as thread, closing(ready.run_work(work)) as batches:
+        with writer.flush_on_error(), ThreadPoolExecutor(1) as thread, closing(ready.run_work(work)) as batches:
             # The rows of a batch are written while the next one is computed.
             for batch in batches:
                 previous_writing = writing

@@ -195,8 +195,8 @@ def _tokenize(model: TokenizedModel, texts: Sequence[str], *, special_as_text: b
     beyond = [i for i, (ids, _, _) in enumerate(tokens) if max(ids, default=0) >= model.vocab_size]
     if beyond and special_as_text:
         raise ModelError(
-            f"the tokenizer of {model.entry.name} gives token ids beyond the model's {model.vocab_size}: "
-            "tokenizer and weights do not belong together"
+            f"the tokenizer of {model.entry.name} gives token ids beyond the {model.vocab_size} ids of the model. "
+            "Use the tokenizer and the weights of one model: these do not belong together."
         )
     if beyond:
         # A text may contain the spelling of a special token that the model lacks (Gemma 3's image token). It is then

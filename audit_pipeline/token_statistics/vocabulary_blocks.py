@@ -1,11 +1,14 @@
-"""The logits of positions in blocks of the vocabulary: their sources, and the combination of several blocks."""
+"""The logits of positions in blocks of the vocabulary: sources, combination of blocks, and transfer of results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn import functional
 
@@ -338,3 +341,52 @@ def find_head(model: torch.nn.Module, config: Any, linear: Linear) -> Head | Non
     scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
     softcap = getattr(config, "final_logit_softcapping", None)
     return Head(layer.weight, layer.bias, scale, softcap, linear, layer if is_wrapped(layer) else None)
+
+
+_NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
+
+
+def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
+    """Return the statistics of consecutive groups of positions, joined along the positions."""
+    joined = {}
+    for name in pieces[0]:
+        joined[name] = torch.cat([piece[name] for piece in pieces])
+    return joined
+
+
+def copy_to_device(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Copy an array to a device without waiting for the device."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
+    """Start to copy the statistics from the device in one transfer.
+
+    Returns:
+        A function that waits for the transfer and returns arrays of the same names and shapes.
+    """
+    on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
+    rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
+    together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1)
+    ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
+    here = together
+    arrived = None
+    if together.is_cuda:
+        here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
+        here.copy_(together, non_blocking=True)
+        arrived = torch.cuda.current_stream(together.device).record_event()
+
+    def fetch() -> dict[str, npt.NDArray[Any]]:
+        if arrived is not None:
+            arrived.synchronize()
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, columns in zip(rows, np.split(here.numpy(), ends, axis=1), strict=True):
+            values = on_device[name]
+            arrays[name] = np.ascontiguousarray(columns).view(_NUMPY[values.dtype]).reshape(values.shape)
+        fetched = {}
+        for name, values in reduced.items():
+            fetched[name] = arrays[name] if name in arrays else values.numpy()
+        return fetched
+
+    return fetch

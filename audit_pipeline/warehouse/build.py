@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.store.duckdb_connections import hide_progress_bar, open_in_memory
+from audit_pipeline.store.files import hold_lock
 from audit_pipeline.store.ledger import read_ledger
-from audit_pipeline.store.locks import hold_lock
 from audit_pipeline.store.paths import DataPaths, config_dir, make_private
 from audit_pipeline.tables import COVERAGE
 from audit_pipeline.tables.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal

@@ -11,7 +11,7 @@ from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.table import Table
-from audit_pipeline.token_statistics.cache import digest_in_name
+from audit_pipeline.token_statistics.cache import find_digest_in_name
 
 _CORRUPT = "it is corrupt: its sha256 differs from the one in the ledger, or in its name"
 _UNEXPLAINED = "no line of the ledger explains it"
@@ -71,7 +71,7 @@ class VerifiedFiles:
                 self.explained.append(entry)
                 return None
         if table.storage == "cache":
-            if digest.startswith(digest_in_name(path) or ""):
+            if digest.startswith(find_digest_in_name(path) or ""):
                 return None
             return _CORRUPT
         if entries:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from comparison import NAME, SERVED, SPECIAL, compared, own_entry, run, running, served_entry, texts
 
-from audit_pipeline.models.converted_files import converted_weights_folder, kept_tokenizer_folder
+from audit_pipeline.models.converted_files import converted_weights_folder, stored_tokenizer_folder
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.store.paths import DataPaths
@@ -45,7 +45,7 @@ def main() -> None:
     command = [
         *(given.python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(given.port)),
         *("--model", str(converted_weights_folder(identity, "float32", models)), "--served-model-name", NAME),
-        *("--tokenizer", str(kept_tokenizer_folder(identity, models)), "--dtype", "float32", "--enforce-eager"),
+        *("--tokenizer", str(stored_tokenizer_folder(identity, models)), "--dtype", "float32", "--enforce-eager"),
         *("--max-model-len", str(SERVED), "--max-num-seqs", "4", "--gpu-memory-utilization", "0.2"),
         *("--max-logprobs", "-1" if given.moments else "20"),
     ]

@@ -33,11 +33,11 @@ CANNOT_BE_HAD = {
     "tinny": "did you mean tiny?",
     "no such model": "configured: tiny",
     "a|b": "contains '|'",
-    "/nowhere/model": "no model at /nowhere/model: the path does not exist",
+    "/nowhere/model": "there is no model at /nowhere/model, because the path does not exist",
     "nowhere.gguf": "the path does not exist",
     "cut": "copy it again",
     "cut.gguf": "copy it again",
-    "without": "holds no weights",
+    "without": "contains no weights",
 }
 
 

@@ -104,7 +104,7 @@ def test_who_is_sent_to_a_file_of_the_package_is_told_how_to_have_one(workspace:
     workspace.monkeypatch.setattr(paths, "SHIPPED", workspace.root)
     said = workspace.run(*command).stderr
     assert "no benchmark 'maed' in config/benchmarks.yaml; did you mean made" in said
-    assert "`corpus-audit init` creates your own workspace" in said
+    assert "Run 'corpus-audit init' to create a workspace" in said
     # Only where a file of the configuration is named.
     assert "corpus-audit init" not in workspace.run("sql", "SELECT 1").stderr
 

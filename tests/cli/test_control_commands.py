@@ -43,7 +43,7 @@ def with_control(workspace: Workspace) -> Iterator[Workspace]:
         (("control",), "there is no control 'instrument_check' in config/controls.yaml; configured: check, lone"),
         (("control", "lone"), "the control lone has no model or no benchmark: add it to config/models.yaml"),
         (("study", "rate"), "there is no study 'rate' in config/studies.yaml; did you mean rates?"),
-        (("score", "--model", "exposed"), "exposed has not been trained yet: corpus-audit control check"),
+        (("score", "--model", "exposed"), "exposed has not been trained yet. Run: corpus-audit control check"),
     ],
 )
 def test_controls_and_studies_that_cannot_be_run(

@@ -109,7 +109,7 @@ def test_an_entry_that_is_a_path_is_refused(evil: str, tmp_path: Path) -> None:
         entries = file.load(tmp_path)
         assert list(entries) == []
         [problem] = entries.problems
-        assert f"cannot name a {file.entry_kind}: it is a path" in str(problem)
+        assert f"cannot be the name of a {file.entry_kind}, because it is a path" in str(problem)
 
 
 @pytest.mark.parametrize("name", ["acme/base-1.5", *EVIL])

@@ -222,7 +222,9 @@ def test_what_the_interface_does_not_give_cannot_be_asked_for(workspace: Workspa
     for options in ((), ("--dry-run",)):
         refused = workspace.run(*AUDIT, "--kinds", "logits", *options)
         assert refused.exit_code == 2
-        assert "the interface of served does not give: logits" in refused.output.replace("\n", " ")
+        assert "the server of served cannot provide these kinds of statistics: logits" in refused.output.replace(
+            "\n", " "
+        )
 
 
 def test_limits_go_with_models_behind_an_interface(

@@ -1,5 +1,7 @@
-"""A hub of its own for every test, and processes that use it as a user's do: huggingface_hub reads its settings when it
-is imported, so each has an environment of its own."""
+"""Fixtures with a local hub, and processes that use it.
+
+huggingface_hub reads its settings when it is imported, so each process has its own environment.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hub_server import HubServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -46,13 +49,27 @@ def cli(run: Callable[..., Done]) -> Callable[..., Done]:
 
 
 @pytest.fixture
-def told(run: Callable[..., Done]) -> Callable[..., Any]:
-    """What a function of in_process.py returns for each of the arguments."""
+def call_in_process(run: Callable[..., Done]) -> Callable[..., Any]:
+    """Return a function that calls a function of in_process.py in a new process, once per argument."""
 
-    def told(function: str, *arguments: Any, **variables: str) -> Any:
+    def call_in_process(function: str, *arguments: Any, **variables: str) -> Any:
         script = str(Path(__file__).parent / "in_process.py")
         done = run(sys.executable, script, function, json.dumps(arguments), **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
-    return told
+    return call_in_process
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Return a function that writes a file of entries and returns the variable that names its folder."""
+
+    def write(file: str, common: dict[str, Any], /, **entries: dict[str, Any]) -> dict[str, str]:
+        folder = tmp_path / "config"
+        folder.mkdir(exist_ok=True)
+        content = {Path(file).stem: {name: {**common, **entry} for name, entry in entries.items()}}
+        (folder / file).write_text(yaml.safe_dump(content))
+        return {"CORPUS_AUDIT_CONFIG": str(folder)}
+
+    return write

@@ -1,8 +1,8 @@
-"""Run by tests of this folder in a process of its own: a function below, called with each of the arguments (JSON).
+"""Functions that tests of this folder run in a separate process, once per JSON argument.
 
-``python in_process.py build '["wikimia_32", ["mimir_64", "HF_TOKEN"]]'`` prints what became of each, as JSON. A list is
-several arguments; the last of ``build`` and ``locate`` is a token that is set first: the client reads it anew for each
-request. What the function imports is imported when it is called.
+``python in_process.py build '["wikimia_32", ["mimir_64", "HF_TOKEN"]]'`` prints the results as JSON. A list holds
+several arguments. The last argument of ``build`` and ``locate`` may be a token, which each request uses.
+The functions import their modules when they are called.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
     from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.store.ledger import LineageStep
 
-    # A checkpoint behind every document: where it is killed, the next run must go on.
+    # With a checkpoint after every document, the next run must resume at the kill.
     token_count.CHECKPOINT_SECONDS = 0.0
     paths = DataPaths.from_environment()
     model = load_tokenized(ModelEntry(name="tiny", path=Path(folder)), paths)

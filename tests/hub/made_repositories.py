@@ -1,4 +1,4 @@
-"""Made-up repositories laid out as those that config/ names: the same files, columns and splits, texts of ours."""
+"""Synthetic repositories with the files, columns and splits of those that config/ names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The files of a model that was saved."""
+    """Return the files of a saved model."""
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
@@ -36,7 +36,7 @@ def json_gz(rows: Rows) -> bytes:
 
 
 def wikimia(lengths: Sequence[int] = (32, 64), rows: int = 12, seed: str = "") -> dict[str, bytes]:
-    """As swj0419/WikiMIA: a split for every length, each a Parquet file of data/, columns input and label."""
+    """Return files like those of swj0419/WikiMIA: one split and one Parquet file per length."""
     files = {
         f"data/WikiMIA_length{words}-00000-of-00001-0a1b2c3d4e5f.parquet": parquet(
             [{"input": made_text(f"{seed}w{words}-{row}", words), "label": row % 2} for row in range(rows)]
@@ -51,7 +51,7 @@ def wikimia(lengths: Sequence[int] = (32, 64), rows: int = 12, seed: str = "") -
 
 
 def bookmia(books: int = 4, snippets: int = 3) -> dict[str, bytes]:
-    """As swj0419/BookMIA: one file, book_data.jsonl, of snippets with the book's name and number: the split train."""
+    """Return files like those of swj0419/BookMIA: one file of snippets with the name and the number of their book."""
     rows = [
         {
             "book_id": book,
@@ -67,7 +67,7 @@ def bookmia(books: int = 4, snippets: int = 3) -> dict[str, bytes]:
 
 
 def mimir(domains: Sequence[str] = ("arxiv", "wikipedia_(en)"), rows: int = 5) -> dict[str, bytes]:
-    """As iamgroot42/mimir, which is gated: a loading script, and a folder a side with files of JSON strings."""
+    """Return files like those of iamgroot42/mimir: a loading script, and one folder of JSON strings per side."""
     return {
         "mimir.py": b"raise SystemExit('this must never run')\n",
         **{
@@ -78,45 +78,3 @@ def mimir(domains: Sequence[str] = ("arxiv", "wikipedia_(en)"), rows: int = 5) -
             for domain in domains
         },
     }
-
-
-def c4(shards: int = 3, documents: int = 120) -> tuple[dict[str, bytes], list[str]]:
-    """As allenai/c4: numbered shards of .json.gz, beside other variants and a validation split; and the texts of
-    ``en/c4-train``."""
-    texts = [[made_text(f"c4-{shard}-{one}", 20 + one % 30) for one in range(documents)] for shard in range(shards)]
-
-    def shard(lines: Sequence[str]) -> bytes:
-        return json_gz(
-            [{"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": "https://x.invalid"} for text in lines]
-        )
-
-    other = shard(["this text belongs to another part of the data set"])
-    files = {f"en/c4-train.{number:05}-of-{shards:05}.json.gz": shard(lines) for number, lines in enumerate(texts)}
-    others = ("en/c4-validation.00000-of-00008.json.gz", "en.noclean/c4-train.00000-of-07168.json.gz")
-    return {**files, **dict.fromkeys(others, other), "README.md": b"# C4\n"}, [one for lines in texts for one in lines]
-
-
-def chinese_web_text(parts: int = 2, documents: int = 40) -> tuple[dict[str, bytes], list[str]]:
-    """As CASIA-LM/ChineseWebText: cleaner_subset/<crawl>/part-NNNN.jsonl beside a test file; and the parts' texts."""
-    files: dict[str, bytes] = {"README.md": b"# ChineseWebText\n", "test.jsonl": jsonl([{"text": "不算在内"}])}
-    texts: list[str] = []
-    for crawl in ("2021-43", "2022-05"):
-        for part in range(parts):
-            lines = [f"第{part}部分，第{one}篇：" + "港口清晨很安静。" * (1 + one % 7) for one in range(documents)]
-            texts += lines
-            described = [
-                {"title": "题", "score": 0.95, "text": text, "url": "u", "source_domain": "d"} for text in lines
-            ]
-            files[f"cleaner_subset/{crawl}/part-{part:04}.jsonl"] = jsonl(described)
-    return files, texts
-
-
-def mixed(documents: int = 30) -> tuple[dict[str, bytes], list[str]]:
-    """A corpus whose files are of three formats; and its texts in the order in which they are read: Parquet first."""
-    texts = {name: [made_text(f"{name}{one}", 15) for one in range(documents)] for name in ("a", "b", "c")}
-    files = {
-        "data/a.parquet": parquet([{"text": text, "n": 1} for text in texts["a"]], row_group=7),
-        "data/b.jsonl": jsonl([{"text": text} for text in texts["b"]]) + b"{broken\n",
-        "data/c.jsonl.gz": json_gz([{"text": text} for text in texts["c"]]),
-    }
-    return files, [*texts["a"], *texts["b"], *texts["c"]]

@@ -1,4 +1,4 @@
-"""Data sets of the hub through `datasets` and huggingface_hub, as the shipped benchmarks name them; made-up texts."""
+"""Data sets of the hub with the names of the shipped benchmarks and synthetic texts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ from audit_pipeline.benchmarks.build import compute_digest_from_inputs
 from audit_pipeline.benchmarks.config import resolve_benchmarks
 from audit_pipeline.store.paths import DataPaths
 
-Told = Callable[..., Any]
+CallInProcess = Callable[..., Any]
 Cli = Callable[..., Any]
 WIKIMIA, BOOKMIA, MIMIR = "swj0419/WikiMIA", "swj0419/BookMIA", "iamgroot42/mimir"
 SHIPPED = ("wikimia_32", "wikimia_64", "wikimia_online_32", "bookmia_512", "mimir_arxiv", "mimir_wikipedia")
+FAMILY = {
+    **{"builder": "labelled", "description": "Synthetic.", "words": [4], "exact_words": False, "split": "train"},
+    **{"design": "temporal", "calibration_fraction": 0, "licence": "CC0-1.0", "seed": 1},
+}
 ROWS = [{"input": f"a made up row {number}", "label": number % 2} for number in range(6)]
 
 
 @pytest.fixture
 def shipped(hub: HubServer) -> dict[str, Repository]:
-    """The data sets that the shipped benchmarks are made of."""
+    """Add the data sets of the shipped benchmarks to the hub."""
     made = {WIKIMIA: wikimia((32, 64, 128)), BOOKMIA: bookmia(), MIMIR: mimir()}
     return {name: hub.add("dataset", name, files, gated=name == MIMIR) for name, files in made.items()}
 
@@ -43,9 +47,13 @@ def texts_in(content: bytes, column: str) -> list[list[object]]:
 
 @pytest.mark.slow
 def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
-    hub: HubServer, told: Told, shipped: dict[str, Repository], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer,
+    call_in_process: CallInProcess,
+    shipped: dict[str, Repository],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = dict(zip(SHIPPED, told("build", *SHIPPED, HF_TOKEN=TOKEN), strict=True))
+    found = dict(zip(SHIPPED, call_in_process("build", *SHIPPED, HF_TOKEN=TOKEN), strict=True))
     assert {name: one.get("error") for name, one in found.items()} == dict.fromkeys(SHIPPED)
     commits = {name: one.refs["main"] for name, one in shipped.items()}
     for words in (32, 64):
@@ -77,28 +85,14 @@ def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
 
     hub.stop()
     asked = len(hub.requests)
-    offline = told("build", *SHIPPED, HF_HUB_OFFLINE="1", CORPUS_AUDIT_DATA=str(tmp_path / "offline"))
+    offline = call_in_process("build", *SHIPPED, HF_HUB_OFFLINE="1", CORPUS_AUDIT_DATA=str(tmp_path / "offline"))
     assert offline == [found[name] for name in SHIPPED]
     assert len(hub.requests) == asked
 
 
-@pytest.fixture
-def configured(tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """Write a configuration with one labelled benchmark for each of the keyword arguments."""
-
-    def write(**entries: dict[str, Any]) -> dict[str, str]:
-        common = {"builder": "labelled", "description": "Made up.", "words": [4], "exact_words": False}
-        common |= {"design": "temporal", "calibration_fraction": 0, "licence": "CC0-1.0", "seed": 1}
-        folder = tmp_path / "config"
-        folder.mkdir(exist_ok=True)
-        families = {name: {**common, "split": "train", **entry} for name, entry in entries.items()}
-        (folder / "benchmarks.yaml").write_text(yaml.safe_dump({"benchmarks": families}))
-        return {"CORPUS_AUDIT_CONFIG": str(folder)}
-
-    return write
-
-
-def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]) -> None:
+def test_unusable_data_sets_raise_errors_with_a_remedy(
+    hub: HubServer, call_in_process: CallInProcess, configured: Callable[..., dict[str, str]]
+) -> None:
     files = {"data/train.jsonl": jsonl(ROWS)}
     hub.add("dataset", "maker/gated", files, gated=True)
     hub.add("dataset", "maker/open", files)
@@ -109,6 +103,8 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
     of_two = {"one/test-0.parquet": parquet(ROWS), "two/test-0.parquet": parquet(ROWS[:4])}
     hub.add("dataset", "maker/configs", {"README.md": f"---\nconfigs:\n{configs}---\n".encode(), **of_two})
     environment = configured(
+        "benchmarks.yaml",
+        FAMILY,
         gated={"hub": "maker/gated"},
         gated_file={"hub": "maker/gated", "split": None, "files": ["data/train.jsonl"]},
         none={"hub": "maker/none"},
@@ -129,7 +125,7 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
         "script_4": "split train of the data set maker/script cannot be read (Dataset scripts are no longer supported",
     }
     asked = (*expected, "good_4", "subset_4", ("gated_4", STRANGER))
-    *found, good, subset, stranger = told("build", *asked, **environment)
+    *found, good, subset, stranger = call_in_process("build", *asked, **environment)
     for one, message in zip(found, expected.values(), strict=True):
         assert message in one["error"]
         assert "to a folder that holds" in one["error"]
@@ -143,18 +139,20 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
 
 
 @pytest.mark.slow
-def test_what_may_pass_is_waited_for_or_told(
-    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
+def test_transient_faults_are_retried_or_reported(
+    hub: HubServer, call_in_process: CallInProcess, configured: Callable[..., dict[str, str]]
 ) -> None:
     rows = parquet(ROWS)
     for name in ("busy", "waits", "cut", "down"):
         hub.add("dataset", f"maker/{name}", {"data/train-00000-of-00001.parquet": rows})
-    environment = configured(**{name: {"hub": f"maker/{name}"} for name in ("busy", "waits", "cut", "down")})
+    environment = configured(
+        "benchmarks.yaml", FAMILY, **{name: {"hub": f"maker/{name}"} for name in ("busy", "waits", "cut", "down")}
+    )
     hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30), times=1)
     hub.fail("maker/waits/data/", fault(429, retry_after=0), times=1)
     hub.cut("maker/cut/data/", after=100)
     hub.fail("/api/datasets/maker/down", fault(503), times=1)
-    busy, waits, cut, down = told("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
+    busy, waits, cut, down = call_in_process("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
     assert (
         "the data set maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s"
         in busy["error"]
@@ -165,20 +163,24 @@ def test_what_may_pass_is_waited_for_or_told(
 
 
 @pytest.mark.slow
-def test_another_version_than_the_one_that_is_meant_is_never_read(
-    hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
+def test_no_other_version_of_a_data_set_is_read(
+    hub: HubServer, call_in_process: CallInProcess, configured: Callable[..., dict[str, str]]
 ) -> None:
-    """Where the hub does not answer, `datasets` falls back on whatever it read last."""
+    """Without an answer of the hub, `datasets` would use the version that it read last."""
     first = hub.add("dataset", "maker/rows", {"data/train.jsonl": jsonl(ROWS)})
     old = first.refs["main"]
     first.refs["v1"] = old
     new = first.commit({"data/train.jsonl": jsonl(ROWS[:4])})
     entry = {"hub": "maker/rows"}
-    environment = configured(main=entry, v1={**entry, "revision": "v1"}, by_commit={**entry, "revision": old})
-    [main] = told("build", "main_4", **environment)
+    environment = configured(
+        "benchmarks.yaml", FAMILY, main=entry, v1={**entry, "revision": "v1"}, by_commit={**entry, "revision": old}
+    )
+    [main] = call_in_process("build", "main_4", **environment)
     assert main.get("error") is None
     assert (main["commits"], len(main["texts"])) == ([new], 4)
-    main_again, v1, by_commit = told("build", "main_4", "v1_4", "by_commit_4", HF_HUB_OFFLINE="1", **environment)
+    main_again, v1, by_commit = call_in_process(
+        "build", "main_4", "v1_4", "by_commit_4", HF_HUB_OFFLINE="1", **environment
+    )
     assert main_again == main
     assert "the data set maker/rows is not in the local hub cache, and HF_HUB_OFFLINE is set" in v1["error"]
     assert f"the data set maker/rows is not in the local cache at commit {old}, only at {new}" in by_commit["error"]

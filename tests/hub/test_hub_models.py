@@ -1,4 +1,4 @@
-"""Models of the hub through the real client: fetched by id and revision, offline from the cache, refused, cut off."""
+"""Models of the hub through the real client: revisions, the offline cache, refusals and broken connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from made_repositories import files_of
 from made_workspace import made_text
 from tiny_models import save_model
 
-Told = Callable[..., Any]
+CallInProcess = Callable[..., Any]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 CHUNK = 10 << 20
 """The client keeps so much at a time, and goes on from there."""
@@ -62,18 +62,20 @@ def test_a_model_is_scored_by_id_and_revision_and_again_offline(
     assert files_of(snapshot) == files
 
 
-def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
+def test_refused_models_raise_errors_and_are_not_requested_again(
+    hub: HubServer, call_in_process: CallInProcess, files: dict[str, bytes]
+) -> None:
     hub.add("model", "maker/gated", files, gated=True)
     hub.add("model", "maker/open", files)
     pickled = {name: content for name, content in files.items() if not name.endswith(".safetensors")}
     hub.add("model", "maker/pickled", {**pickled, "pytorch_model.bin": b"cos\nsystem\n"})
     asked = [("maker/gated", None), ("maker/open", "v9"), ("maker/none", None), ("maker/pickled", None)]
     with_tokens = [("maker/gated", None, STRANGER), ("maker/none", None, STRANGER), ("maker/gated", None, TOKEN)]
-    gated, revision, none, pickle, stranger, nobody, let_in = told("locate", *asked, *with_tokens)
+    gated, revision, none, pickle, stranger, nobody, let_in = call_in_process("locate", *asked, *with_tokens)
     assert "maker/gated is gated: accept its terms on the hub and set HF_TOKEN" in gated["error"]
     assert "maker/open@v9 has no revision v9" in revision["error"]
     assert "maker/none is not on the hub, or is private: check the name, or set HF_TOKEN" in none["error"]
-    assert "maker/pickled holds no weights as safetensors: pickled weights" in pickle["error"]
+    assert "maker/pickled contains no weights as safetensors. Pickled weights" in pickle["error"]
     assert not hub.asked("pytorch_model.bin", "HEAD")
     assert not hub.asked("pytorch_model.bin")
     assert "maker/gated is gated, and HF_TOKEN may not read it: accept its terms" in stranger["error"]
@@ -86,7 +88,7 @@ def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: T
 
 
 @pytest.mark.slow
-def test_a_command_ends_with_that_one_line(cli: Cli, tmp_path: Path) -> None:
+def test_a_command_ends_with_the_one_line_error(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a text\n")
     options = ("--texts", str(tmp_path / "texts.txt"), "--out", str(tmp_path / "out.parquet"))
     done = cli("score", "--model", "maker/none", *options)
@@ -96,7 +98,9 @@ def test_a_command_ends_with_that_one_line(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: dict[str, bytes]) -> None:
+def test_transient_faults_are_retried_or_reported(
+    hub: HubServer, call_in_process: CallInProcess, files: dict[str, bytes]
+) -> None:
     names = ("busy", "waits", "reset", "broken", "cut")
     large = {**files, "model.safetensors": bytes(range(256)) * (12 << 12)}
     for name in names:
@@ -106,7 +110,7 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
     hub.cut("maker/cut/model.safetensors", after=CHUNK + 1000)
     hub.cut("maker/reset/model.safetensors", after=1000, reset=True)
     hub.fail("/api/models/maker/broken", fault(503), times=1)
-    busy, waits, reset, broken, cut = told("locate", *[(f"maker/{name}", None) for name in names])
+    busy, waits, reset, broken, cut = call_in_process("locate", *[(f"maker/{name}", None) for name in names])
     assert "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
     assert "maker/reset cannot be fetched now: the hub cannot be reached, or broke off" in reset["error"]
     assert "maker/broken cannot be fetched now: the hub is busy (status 503)" in broken["error"]
@@ -116,26 +120,26 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
     ranges = [request.header("Range") for request in hub.asked("maker/cut/model.safetensors")]
     assert ranges == [None, f"bytes={CHUNK}-"], "what was there already is not fetched again"
 
-    # What is left of it is not taken for a model, and the next run makes it whole.
-    [offline] = told("locate", ("maker/reset", None), HF_HUB_OFFLINE="1")
+    # The incomplete download does not count as a model, and the next run completes it.
+    [offline] = call_in_process("locate", ("maker/reset", None), HF_HUB_OFFLINE="1")
     assert "maker/reset is not whole in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
     assert offline["transient"] is False
-    [again] = told("locate", ("maker/reset", None))
+    [again] = call_in_process("locate", ("maker/reset", None))
     assert files_of(Path(again["folder"])) == files
 
 
 @pytest.mark.slow
-def test_without_the_hub_the_cache_is_used_where_it_holds_the_model(
-    hub: HubServer, told: Told, files: dict[str, bytes]
+def test_the_cache_is_used_if_the_hub_is_down(
+    hub: HubServer, call_in_process: CallInProcess, files: dict[str, bytes]
 ) -> None:
     main = hub.add("model", "maker/kept", files).refs["main"]
-    [there] = told("locate", ("maker/kept", None))
+    [there] = call_in_process("locate", ("maker/kept", None))
     assert (there["commit"], there["weights"]) == (main, f"hub:maker/kept@{main}")
     hub.stop()
-    kept, never = told("locate", ("maker/kept", None), ("maker/never", None))
+    kept, never = call_in_process("locate", ("maker/kept", None), ("maker/never", None))
     assert kept == there
     assert "maker/never cannot be fetched now: the hub cannot be reached, or broke off" in never["error"]
     assert never["transient"] is True
-    [off] = told("locate", ("maker/never", None), HF_HUB_OFFLINE="1")
+    [off] = call_in_process("locate", ("maker/never", None), HF_HUB_OFFLINE="1")
     assert "maker/never is not in the local hub cache, and HF_HUB_OFFLINE is set" in off["error"]
     assert off["transient"] is False

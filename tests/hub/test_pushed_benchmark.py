@@ -1,4 +1,4 @@
-"""An exported benchmark is sent to the hub by the real client, and built again from there."""
+"""Export of a benchmark to the hub by the real client, and a build from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "maker/made"
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Two lengths of a family, built."""
+    """Build two lengths of a family."""
     workspace = make_workspace(tmp_path / "ours", monkeypatch)
     workspace.write_benchmarks(made=temporal([12, 16], calibration_fraction=0.3))
     workspace.fetch(*made_documents(6, 60))
@@ -35,8 +35,9 @@ def pushed(built: Workspace, cli: Callable[..., Any], tmp_path: Path) -> Callabl
     return pushed
 
 
-def test_what_is_pushed_builds_the_same_benchmark(
-    hub: HubServer, built: Workspace, pushed: Callable[..., Any], told: Callable[..., Any], tmp_path: Path
+@pytest.mark.slow
+def test_a_pushed_benchmark_builds_the_same_benchmark(
+    hub: HubServer, built: Workspace, pushed: Callable[..., Any], call_in_process: Callable[..., Any], tmp_path: Path
 ) -> None:
     there = hub.add("dataset", NAME, {".gitattributes": b"", "README.md": b"", "data/old.parquet": b""})
     done = pushed(HF_TOKEN=TOKEN)
@@ -59,12 +60,14 @@ def test_what_is_pushed_builds_the_same_benchmark(
     assert entry["made"]["hub"] == NAME
     built.write_benchmarks(again=entry["made"])
     own = {"CORPUS_AUDIT_CONFIG": str(built.config), "HF_TOKEN": TOKEN}
-    again = told("build", *(f"again_{words}" for words in (12, 16)), **own)
+    again = call_in_process("build", *(f"again_{words}" for words in (12, 16)), **own)
     assert [one["content_digest"] for one in again] == [digests["made_12"], digests["made_16"]]
 
 
 @pytest.mark.slow
-def test_what_is_refused(hub: HubServer, pushed: Callable[..., Any], tmp_path: Path) -> None:
+def test_pushes_without_token_name_or_permission_are_refused(
+    hub: HubServer, pushed: Callable[..., Any], tmp_path: Path
+) -> None:
     done = pushed()
     assert done.returncode == 2
     assert "there is no token for the hub. Set HF_TOKEN" in done.stderr

@@ -1,4 +1,4 @@
-"""Titles of models: what the files are, and the title of the entry leaves out, follows in brackets."""
+"""Titles of models, with the facts about the files in brackets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_variant_adapter_and_format_follow_the_title(
     assert format_model_title(ModelEntry.model_validate({"name": "x", **fields}), weights_format) == title
 
 
-def test_the_embedded_model_is_titled_as_what_it_is(tmp_path: Path) -> None:
+def test_the_embedded_model_is_titled_by_its_card(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     models = load_models(DEFAULTS / "config")
     entry = models["smollm2-135m"]
@@ -73,12 +73,12 @@ NUMBERS = ("scores", 9, struct.pack("<IQ3f", 6, 3, 0, 0, 0))
 @pytest.mark.parametrize(
     ("number", "words"), [(3, "GGUF Q4_1, 4 bits"), (1, "GGUF F16"), (19, "GGUF IQ2_XXS, 2 bits"), (9999, "GGUF")]
 )
-def test_the_number_format_is_read_behind_lists(tmp_path: Path, number: int, words: str) -> None:
+def test_the_number_format_is_read_after_list_fields(tmp_path: Path, number: int, words: str) -> None:
     file = _write_gguf(tmp_path / "a.gguf", TEXTS, NUMBERS, ("general.file_type", 4, struct.pack("<I", number)), TEXTS)
     assert read_gguf_format(file) == words
 
 
-def test_a_format_that_is_not_named_or_cut_off(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_number_format(tmp_path: Path) -> None:
     file = _write_gguf(tmp_path / "a.gguf", TEXTS)
     assert read_gguf_format(file) == "GGUF"
     file.write_bytes(file.read_bytes()[:-20])

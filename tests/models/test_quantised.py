@@ -1,9 +1,11 @@
-"""Weights that are published in few bits: told apart, refused in one line, or loaded with what reads them."""
+"""Quantised weights: detection, refusals, and loading."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from tiny_models import SENTENCES, forward_of, save_model, score, tokenized
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models import quantisation
+from audit_pipeline.models import model_files
 from audit_pipeline.models.weights import compute_weight_bytes, count_parameters, load_weights
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
@@ -27,57 +29,56 @@ LARGEST = 448.0
 
 
 def with_quantisation(folder: Path, **fields: object) -> Path:
-    """The model's config.json says that its weights are quantised."""
+    """Add a quantisation to the config.json of a model."""
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": fields}))
     return folder
 
 
-def in_fp8(folder: Path) -> Path:
-    """Weights in FP8, with a scale a block of 16 by 16, as DeepSeek and others publish theirs."""
+def pack_in_fp8(folder: Path, suffix: str, block: tuple[int, int] | None, **fields: object) -> Path:
+    """Convert weights to FP8 with one scale per block of this shape, or per row."""
     written = {}
     for name, weight in load_file(folder / "model.safetensors").items():
         written[name] = weight
         if "proj" in name:
-            rows, columns = (size // 16 for size in weight.shape)
-            blocks = weight.view(rows, 16, columns, 16)
+            rows, columns = weight.shape
+            height, width = block or (1, columns)
+            blocks = weight.view(rows // height, height, columns // width, width)
             scale = blocks.abs().amax(dim=(1, 3)) / LARGEST
             written[name] = (blocks / scale[:, None, :, None]).to(torch.float8_e4m3fn).view(weight.shape)
-            written[f"{name}_scale_inv"] = scale
+            written[f"{name}{suffix}"] = scale
     save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
-    return with_quantisation(
-        folder,
-        quant_method="fp8",
-        activation_scheme="dynamic",
-        weight_block_size=[16, 16],
-        modules_to_not_convert=["lm_head"],
-    )
+    return with_quantisation(folder, **fields)
 
 
-def in_compressed_tensors(folder: Path) -> Path:
-    """Weights in FP8, with a scale a row."""
-    pytest.importorskip("compressed_tensors")
-    written = {}
-    for name, weight in load_file(folder / "model.safetensors").items():
-        written[name] = weight
-        if "proj" in name:
-            scale = weight.abs().amax(dim=1, keepdim=True) / LARGEST
-            written[name], written[f"{name}_scale"] = (weight / scale).to(torch.float8_e4m3fn), scale
-    save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
-    kind = {"num_bits": 8, "type": "float", "symmetric": True}
-    group = {
-        "targets": ["Linear"],
-        "weights": {**kind, "strategy": "channel", "dynamic": False},
-        "input_activations": {**kind, "strategy": "token", "dynamic": True},
-    }
-    return with_quantisation(
-        folder,
-        quant_method="compressed-tensors",
-        format="float-quantized",
-        quantization_status="compressed",
-        ignore=["lm_head"],
-        config_groups={"group_0": group},
-    )
+# DeepSeek and others publish weights in this form.
+in_fp8 = partial(
+    pack_in_fp8,
+    suffix="_scale_inv",
+    block=(16, 16),
+    quant_method="fp8",
+    activation_scheme="dynamic",
+    weight_block_size=[16, 16],
+    modules_to_not_convert=["lm_head"],
+)
+NUMBERS = {"num_bits": 8, "type": "float", "symmetric": True}
+in_compressed_tensors = partial(
+    pack_in_fp8,
+    suffix="_scale",
+    block=None,
+    quant_method="compressed-tensors",
+    format="float-quantized",
+    quantization_status="compressed",
+    ignore=["lm_head"],
+    config_groups={
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {**NUMBERS, "strategy": "channel", "dynamic": False},
+            "input_activations": {**NUMBERS, "strategy": "token", "dynamic": True},
+        }
+    },
+)
+needs_compressed_tensors = pytest.mark.skipif(find_spec("compressed_tensors") is None, reason="an optional package")
 
 
 def in_bits(bits: int) -> Callable[[Path], Path]:
@@ -97,12 +98,14 @@ def in_bits(bits: int) -> Callable[[Path], Path]:
     ("write", "words", "tolerance"),
     [
         pytest.param(in_fp8, "fp8", 0.4, id="fp8"),
-        pytest.param(in_compressed_tensors, "compressed-tensors", 0.4, id="compressed-tensors"),
+        pytest.param(
+            in_compressed_tensors, "compressed-tensors", 0.4, id="compressed-tensors", marks=needs_compressed_tensors
+        ),
         pytest.param(in_bits(8), "bitsandbytes, 8 bits", 0.1, id="8 bits"),
         pytest.param(in_bits(4), "bitsandbytes, 4 bits", 0.8, id="4 bits"),
     ],
 )
-def test_quantised_weights_are_another_model_near_the_plain_one(
+def test_quantised_weights_have_their_own_fingerprint_and_similar_scores(
     tmp_path: Path, write: Callable[[Path], Path], words: str, tolerance: float
 ) -> None:
     # bitsandbytes packs weights in blocks of 64.
@@ -125,32 +128,31 @@ def test_quantised_weights_are_another_model_near_the_plain_one(
     [
         (
             {"quant_method": "bitsandbytes", "load_in_4bit": True},
-            r"\(bitsandbytes, 4 bits\), and bitsandbytes is not installed: pip install 'corpus-audit\[quantised\]'",
+            r"bitsandbytes, 4 bits\), and bitsandbytes is not installed. Run: pip install 'corpus-audit\[quantised\]'",
         ),
         ({"load_in_8bit": True}, r"\(bitsandbytes, 8 bits\), and bitsandbytes is not installed"),
         (
             {"quant_method": "compressed-tensors"},
-            r"compressed-tensors is not installed: pip install 'corpus-audit\[quantised\]'",
+            r"compressed-tensors is not installed. Run: pip install 'corpus-audit\[quantised\]'",
         ),
         (
             {"quant_method": "gptq", "bits": 4},
-            r"\(gptq, 4 bits\), and optimum gptqmodel is not installed: pip install --no-build-isolation",
+            r"\(gptq, 4 bits\), and optimum gptqmodel is not installed. Run: pip install --no-build-isolation",
         ),
-        ({"quant_method": "awq", "bits": 4}, r"\(awq, 4 bits\), and gptqmodel is not installed"),
-        ({"quant_method": "new"}, "are quantised as 'new', which is not supported: use weights in one of bitsandbytes"),
+        ({"quant_method": "new"}, "are quantised as 'new', which is not supported. Use one of bitsandbytes"),
     ],
 )
-def test_a_format_without_its_package_is_refused_in_one_line(
+def test_a_quantisation_without_its_package_raises_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], words: str
 ) -> None:
     folder = with_quantisation(save_model(tmp_path / "model"), **fields)
-    monkeypatch.setattr(quantisation, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_files, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=words) as refused:
         load_weights(tokenized(folder, tmp_path / "data"), "cpu")
     assert "\n" not in str(refused.value)
 
 
-def test_what_stays_packed_takes_its_own_bytes(tmp_path: Path) -> None:
+def test_packed_weights_take_the_bytes_of_their_files(tmp_path: Path) -> None:
     model = tokenized(in_fp8(save_model(tmp_path / "model")), tmp_path / "data")
     assert compute_weight_bytes(model, "cpu") == 4 * count_parameters(model)
     files = sum(weight.nbytes for weight in load_file(tmp_path / "model" / "model.safetensors").values())

@@ -1,4 +1,4 @@
-"""Whether weights fit is known from headers and from what devices have, before anything is loaded."""
+"""The check that weights fit into memory, from headers and the memory of devices."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from audit_pipeline.token_statistics.calibration import estimate_pass_seconds
 from audit_pipeline.token_statistics.loading import load_forward_pass
 
 
-def model_of(folder: Path, **fields: object) -> TokenizedModel:
+def save_and_load(folder: Path, **fields: object) -> TokenizedModel:
     if not (folder / "model").exists():
         save_model(folder / "model")
     return tokenized(folder / "model", folder / "data", **fields)
 
 
-def given(monkeypatch: pytest.MonkeyPatch, main: Memory, *gpus: Memory) -> None:
-    """A machine that has this, and no swap."""
+def simulate_memory(monkeypatch: pytest.MonkeyPatch, main: Memory, *gpus: Memory) -> None:
+    """Simulate a machine with this memory and without swap."""
     monkeypatch.setattr(weights, "measure_main_memory", lambda: main)
     monkeypatch.setattr(weights, "measure_gpu_memory", lambda: list(gpus))
     monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(total=0))
 
 
 @pytest.mark.parametrize(("dtype", "itemsize"), [("float32", 4), ("bfloat16", 2)])
-def test_weights_take_what_they_take_in_the_entrys_dtype(tmp_path: Path, dtype: str, itemsize: int) -> None:
-    model = model_of(tmp_path, dtype=dtype)
+def test_the_size_of_weights_follows_the_dtype_of_the_entry(tmp_path: Path, dtype: str, itemsize: int) -> None:
+    model = save_and_load(tmp_path, dtype=dtype)
     loaded = load_weights(model, "cpu")
     in_memory = sum(parameter.numel() * parameter.element_size() for parameter in loaded.parameters())
     assert compute_weight_bytes(model, "cpu") == in_memory == count_parameters(model) * itemsize
 
 
-def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
-    model = model_of(tmp_path)
+def test_weights_in_two_copies_count_once(tmp_path: Path) -> None:
+    model = save_and_load(tmp_path)
     size, folder = compute_weight_bytes(model, "cpu"), model.weights_folder
     shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
     assert compute_weight_bytes(model, "cpu") == size
@@ -83,7 +83,7 @@ def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
         ({"": ("70", "80", "")}, "0::/a/b", (70, 0)),
     ],
 )
-def test_memory_is_what_the_control_group_leaves(
+def test_the_control_group_limits_the_free_memory(
     tmp_path: Path, files: dict[str, tuple[str, str, str]], groups: str, expected: tuple[int, int]
 ) -> None:
     for folder, contents in files.items():
@@ -93,32 +93,30 @@ def test_memory_is_what_the_control_group_leaves(
     assert apply_cgroup_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
 
 
-def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = model_of(tmp_path)
+def test_a_model_that_never_fits_is_refused_before_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = save_and_load(tmp_path)
     size = compute_weight_bytes(model, "cpu")
-    # What is taken now may be free in a moment: that alone stops nothing.
-    given(monkeypatch, Memory(size, size // 2))
+    # Memory that is in use now may be free later, so loading is not refused.
+    simulate_memory(monkeypatch, Memory(size, size // 2))
     assert "do not fit" in check_memory_fit(model, "cpu").sentences
     load_weights(model, "cpu")
-    given(monkeypatch, Memory(size - 1, size - 1))
+    simulate_memory(monkeypatch, Memory(size - 1, size - 1))
     with pytest.raises(ModelError, match=r"too large: The weights take 0.2 MB in memory \(float32\), and do not fit"):
         load_forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
-    assert check_memory_fit(model_of(tmp_path, devices="auto"), "cpu").ever
+    assert check_memory_fit(save_and_load(tmp_path, devices="auto"), "cpu").ever
 
 
-def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, auto = (model_of(tmp_path, **fields) for fields in ({}, {"devices": "auto"}))
+def test_the_memory_of_several_gpus_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, auto = (save_and_load(tmp_path, **fields) for fields in ({}, {"devices": "auto"}))
     size = compute_weight_bytes(one, "cuda")
     half = Memory(size * 2 // 3, size * 2 // 3)
-    given(monkeypatch, Memory(10 * size, 10 * size), half, half)
+    simulate_memory(monkeypatch, Memory(10 * size, 10 * size), half, half)
     assert not check_memory_fit(one, "cuda").ever
     assert check_memory_fit(auto, "cuda").now
     assert "2 GPUs have" in check_memory_fit(auto, "cuda").sentences
-    given(monkeypatch, Memory(10 * size, 10 * size), half)
+    simulate_memory(monkeypatch, Memory(10 * size, 10 * size), half)
     assert not check_memory_fit(auto, "cuda").now
-    assert "The rest lies in main memory" in check_memory_fit(auto, "cuda").sentences
+    assert "The rest is in main memory" in check_memory_fit(auto, "cuda").sentences
     assert check_memory_fit(auto, "cuda").ever
 
 
@@ -131,6 +129,6 @@ def test_several_gpus_have_their_memory_together(tmp_path: Path, monkeypatch: py
         lambda model, paths: load_weights(model, "cuda"),
     ],
 )
-def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[TokenizedModel, DataPaths], object]) -> None:
-    with pytest.raises(ModelError, match="no CUDA device is available: omit --device"):
-        ask(model_of(tmp_path), DataPaths(tmp_path / "data"))
+def test_a_missing_gpu_raises_an_error(tmp_path: Path, ask: Callable[[TokenizedModel, DataPaths], object]) -> None:
+    with pytest.raises(ModelError, match=r"no CUDA device is available\. Remove --device"):
+        ask(save_and_load(tmp_path), DataPaths(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""The tokenizer of a folder: tokenizer.json as it is, whatever class tokenizer_config.json names."""
+"""The tokenizer of a folder: tokenizer.json is used unchanged, for every class in tokenizer_config.json."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_models
 from tiny_models import SENTENCES, config_of, tokenized
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from audit_pipeline.errors import ModelError, OtherTokenizerWarning
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.conversion import read_with_transformers
+from audit_pipeline.models.conversion import read_tokenizer_files, read_with_transformers
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import load_tokenized
-from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -49,32 +49,13 @@ def split_by(pattern: str) -> pre_tokenizers.Sequence:
     )
 
 
-def train_byte_level(
-    pre_tokenizer: Any = None, normalizer: Any = None, *, ignores_merges: bool = False, adds_bos: bool = False
-) -> Tokenizer:
-    """A byte-level BPE whose merges hold numbers of several digits, as GPT-2's rule learns them."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS * 3, trainer)
-    tokenizer.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
-    tokenizer.pre_tokenizer = pre_tokenizer or split_by(CL100K)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.model.ignore_merges = ignores_merges
-    if normalizer is not None:
-        tokenizer.normalizer = normalizer
-    steps: list[Any] = [processors.ByteLevel(trim_offsets=False)]
-    if adds_bos:
-        bos = ("<s>", tokenizer.token_to_id("<s>"))
-        steps.append(processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[bos]))
-    tokenizer.post_processor = processors.Sequence(steps)
-    return tokenizer
+def train_byte_level(pre_tokenizer: Any = None, **settings: Any) -> Tokenizer:
+    """Train a byte-level BPE whose merges contain numbers of several digits, as GPT-2's rule learns them."""
+    return tiny_models.train_byte_level(TEXTS * 3, 600, pre_tokenizer=pre_tokenizer or split_by(CL100K), **settings)
 
 
 def train_sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> Tokenizer:
-    """A BPE as SentencePiece has it: a mark in place of blanks, bytes for what the vocabulary lacks."""
+    """Train a BPE like SentencePiece's, with a mark in place of blanks and bytes for unknown characters."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if normalizer is not None:
         tokenizer.normalizer = normalizer
@@ -87,7 +68,7 @@ def train_sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> To
 
 
 def save_folder(folder: Path, tokenizer: Tokenizer, family: str | None = "llama", **fields: Any) -> Path:
-    """A model's folder without usable weights; ``family`` None: no config.json."""
+    """Save the folder of a model without usable weights. If ``family`` is None, it has no config.json."""
     folder.mkdir()
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(fields))
@@ -159,7 +140,7 @@ KINDS: dict[str, tuple[str | None, str, Callable[[], Tokenizer], dict[str, Any]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_file_is_the_tokenizer(kind: str, tmp_path: Path) -> None:
+def test_tokenizer_json_is_used_unchanged(kind: str, tmp_path: Path) -> None:
     name, family, make, fields = KINDS[kind]
     file = make()
     named = {} if name is None else {"tokenizer_class": name}
@@ -175,7 +156,7 @@ def test_the_file_is_the_tokenizer(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("adds_bos", [True, False])
-def test_the_file_says_whether_the_tokenizer_policy_has_a_start_token(tmp_path: Path, adds_bos: bool) -> None:
+def test_tokenizer_json_decides_about_the_start_token_of_policy_tokenizer(tmp_path: Path, adds_bos: bool) -> None:
     fields = {"tokenizer_class": "GPTNeoXTokenizer", "bos_token": "<s>", "add_bos_token": not adds_bos}
     folder = save_folder(tmp_path / "m", train_byte_level(adds_bos=adds_bos), "llama", **fields)
     always, as_it_is = (
@@ -187,7 +168,7 @@ def test_the_file_says_whether_the_tokenizer_policy_has_a_start_token(tmp_path: 
     assert as_it_is.start_token_id == (always.start_token_id if adds_bos else None)
 
 
-def test_a_classs_own_tokens_have_roles_only_where_the_vocabulary_has_them(tmp_path: Path) -> None:
+def test_special_tokens_of_a_class_need_an_entry_in_the_vocabulary(tmp_path: Path) -> None:
     # GPT-2's published tokenizer_config.json names no token: its class does.
     gpt2 = save_folder(tmp_path / "gpt2", train_byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer")
     assert tokenized(gpt2, tmp_path / "data").start_token == "<|endoftext|>"
@@ -197,7 +178,7 @@ def test_a_classs_own_tokens_have_roles_only_where_the_vocabulary_has_them(tmp_p
     assert len(model.tokenizer) == model.vocab_size
 
 
-def test_a_tokenizer_that_pads_or_cuts_in_its_file_gets_no_padding_token(tmp_path: Path) -> None:
+def test_padding_and_truncation_in_tokenizer_json_are_ignored(tmp_path: Path) -> None:
     file = train_byte_level()
     size = file.get_vocab_size()
     file.enable_truncation(3)
@@ -214,7 +195,7 @@ def describe_token(content: str, *, special: bool) -> dict[str, object]:
     return {"content": content, "special": special, **dict.fromkeys(("lstrip", "rstrip", "single_word"), False)}
 
 
-def test_tokens_that_the_file_lacks_are_added_with_the_ids_that_the_config_gives(tmp_path: Path) -> None:
+def test_tokens_of_tokenizer_config_json_are_added_with_their_ids(tmp_path: Path) -> None:
     size = train_byte_level().get_vocab_size()
     fields = {
         "bos_token": "<start>",
@@ -229,26 +210,30 @@ def test_tokens_that_the_file_lacks_are_added_with_the_ids_that_the_config_gives
     assert (read.bos_token, read.bos_token_id, len(read)) == ("<start>", size + 1, size + 2)
     fields["added_tokens_decoder"] = {str(size + 3): describe_token("<tool>", special=False)}
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **fields}))
-    with pytest.raises(ValueError, match=f"gives <tool> the id {size + 3}, and .* it would have {size}"):
+    with pytest.raises(ValueError, match=f"gives <tool> the id {size + 3}, but .* its id would be {size}"):
         read_tokenizer_files(folder, "m")
 
 
-def test_a_start_token_that_the_model_has_no_row_for_is_refused(tmp_path: Path) -> None:
+def test_a_start_token_beyond_the_models_vocabulary_is_refused(tmp_path: Path) -> None:
     folder = save_folder(
         tmp_path / "m", train_byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<start>"
     )
-    with pytest.raises(ModelError, match=r"start token <start> has the id (\d+), and the model has \1: name another"):
+    with pytest.raises(
+        ModelError, match=r"start token <start> has the id (\d+), but the model has only \1 ids. Set another"
+    ):
         tokenized(folder, tmp_path / "data")
     assert tokenized(folder, tmp_path / "data", start_token="</s>").start_token == "</s>"
 
 
-def test_another_reading_by_transformers_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_warning_reports_that_transformers_gives_other_tokens(tmp_path: Path) -> None:
     folder = save_folder(
         tmp_path / "m", train_byte_level(split_by(r"\p{N}")), tokenizer_class="GPT2Tokenizer", bos_token="<s>"
     )
     # Two of the five texts hold numbers that GPT-2's rule leaves whole.
-    said = r"^m: tokenizer.json is used unchanged; transformers' GPT2Tokenizer would read \d of 5 probe texts as other"
-    with pytest.warns(OtherTokenizerWarning, match=said):
+    words = (
+        r"^m: tokenizer.json is used unchanged\. The class GPT2Tokenizer .* would split \d of 5 probe texts into other"
+    )
+    with pytest.warns(OtherTokenizerWarning, match=words):
         tokenized(folder, tmp_path / "data")
     same = save_folder(
         tmp_path / "same", train_byte_level(), tokenizer_class="PreTrainedTokenizerFast", bos_token="<s>"
@@ -258,7 +243,7 @@ def test_another_reading_by_transformers_is_said_in_one_line(tmp_path: Path) -> 
         tokenized(same, tmp_path / "data")
 
 
-def test_a_servers_tokenizer_without_a_configuration_is_its_file(tmp_path: Path) -> None:
+def test_an_endpoint_without_config_json_uses_tokenizer_json(tmp_path: Path) -> None:
     file = train_byte_level(ignores_merges=True)
     folder = save_folder(tmp_path / "dolma2", file, None, tokenizer_class="GPT2Tokenizer", eos_token="<|endoftext|>")
     entry = ModelEntry(
@@ -274,7 +259,7 @@ def test_a_servers_tokenizer_without_a_configuration_is_its_file(tmp_path: Path)
     assert (model.start_token, model.vocab_size) == ("<|endoftext|>", file.get_vocab_size())
 
 
-def test_without_a_tokenizer_json_transformers_builds_it_of_the_other_files(tmp_path: Path) -> None:
+def test_without_tokenizer_json_transformers_builds_the_tokenizer(tmp_path: Path) -> None:
     file = train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
     folder = save_folder(tmp_path / "m", file, "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<s>")
     model = json.loads(file.to_str())["model"]
@@ -286,7 +271,7 @@ def test_without_a_tokenizer_json_transformers_builds_it_of_the_other_files(tmp_
     assert [text.ids for text in ours] == [text.ids for text in file.encode_batch(list(SENTENCES))]
 
 
-def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_tokenizer_json_raises_a_one_line_error(tmp_path: Path) -> None:
     folder = save_folder(tmp_path / "m", train_byte_level(), bos_token="<s>")
     whole = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(whole[: len(whole) // 2])
@@ -294,7 +279,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
         tokenized(folder, tmp_path / "data")
 
 
-def test_a_control_is_trained_with_the_file(tmp_path: Path) -> None:
+def test_controls_are_trained_with_tokenizer_json(tmp_path: Path) -> None:
     file = train_byte_level()
     base = tokenized(
         save_folder(tmp_path / "m", file, tokenizer_class="GPT2Tokenizer", bos_token="<s>"), tmp_path / "data"

@@ -1,4 +1,4 @@
-"""The watcher of the hub, against a server on the loopback interface that speaks the hub's language."""
+"""The search for new models on the hub, against a local hub."""
 
 from __future__ import annotations
 
@@ -28,23 +28,17 @@ FILES = ("config.json", "model.safetensors")
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+def hub() -> Iterator[HubServer]:
     with HubServer() as server:
         yield server
     assert server.unknown == []
 
 
 def on_hub(hub: HubServer, name: str, files: tuple[str, ...] = FILES, **described: Any) -> str | None:
-    """Put a model on the hub; its commit."""
+    """Add a model to the hub and return its commit."""
     told = {"cardData": {"license": "apache-2.0"}, "safetensors": {"parameters": {"F32": 1234567}, "total": 1234567}}
     made = hub.add("model", name, dict.fromkeys(files, b"x"), **{**told, **described})
     return made.refs["main"]
-
-
-def api_of(hub: HubServer) -> HfApi:
-    return HfApi(endpoint=hub.url, token=False)
 
 
 def test_an_owners_models_become_entries(hub: HubServer) -> None:
@@ -52,7 +46,7 @@ def test_an_owners_models_become_entries(hub: HubServer) -> None:
     on_hub(hub, "maker/closed", gated="manual", cardData={"license": "other", "license_name": "maker-1"})
     on_hub(hub, "maker/plain", safetensors=None, cardData=None, createdAt="2022-03-02T23:29:04.000Z")
     on_hub(hub, "else/small")
-    entries = propose_entries(list_candidates("maker", api_of(hub)), {})
+    entries = propose_entries(list_candidates("maker", HfApi(endpoint=hub.url, token=False)), {})
     assert entries["maker/small"] == ModelEntry(
         name="maker/small",
         hub="maker/small",
@@ -82,19 +76,19 @@ def test_an_owners_models_become_entries(hub: HubServer) -> None:
         ((), False),
     ],
 )
-def test_what_cannot_be_audited_is_not_proposed(files: tuple[str, ...], usable: bool) -> None:
+def test_models_that_cannot_be_audited_are_not_proposed(files: tuple[str, ...], usable: bool) -> None:
     assert bool(propose_entries([made("maker/m", files)], {})) is usable
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_hub_is_a_passing_fault(hub: HubServer, status: int) -> None:
+def test_a_busy_hub_raises_a_transient_error(hub: HubServer, status: int) -> None:
     hub.fail("/api/models", fault(status), times=1)
     with pytest.raises(
         TransientError, match=rf"maker cannot be fetched now: the hub is busy \(status {status}\).*try again"
     ):
-        list_candidates("maker", api_of(hub))
+        list_candidates("maker", HfApi(endpoint=hub.url, token=False))
     on_hub(hub, "maker/m")
-    assert len(list_candidates("maker", api_of(hub))) == 1
+    assert len(list_candidates("maker", HfApi(endpoint=hub.url, token=False))) == 1
 
 
 def made(hub: str, files: tuple[str, ...] = FILES) -> ModelInfo:
@@ -103,7 +97,7 @@ def made(hub: str, files: tuple[str, ...] = FILES) -> ModelInfo:
     )
 
 
-def test_what_the_configuration_names_already_is_not_proposed() -> None:
+def test_configured_models_are_not_proposed() -> None:
     known = {
         "one": ModelEntry(name="one", hub="Maker/One", revision="another"),
         "here": ModelEntry(name="here", path=Path("/x")),
@@ -141,7 +135,7 @@ def test_watch_yaml_is_optional_and_checked(tmp_path: Path) -> None:
         ("hub: maker", "must be a list"),
         ("hub: [5]", "must be a valid string, not 5"),
         ("hub: [a/b]", "'a/b' is not the name of an owner"),
-        ("hub: []\npage: 1", "the file holds the keys hub and owners"),
+        ("hub: []\npage: 1", "page is not a key of this file. The keys are hub and owners"),
         ("owners: [somebody]", "'somebody' is neither an e-mail address nor a team"),
     ):
         file.write_text(content, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which of a folder's files are a model's weights: the index decides, and what is not read is named or refused."""
+"""The choice of a folder's weight files: the index decides, and unread files are reported or refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sharded(single: Path) -> Path:
-    """The weights of another seed, in two shards with an index."""
+    """Save weights of another seed in two shards with an index."""
     folder = save_model(single.parent / "sharded", seed=1)
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
@@ -97,23 +97,30 @@ def repeat_header_key(folder: Path) -> None:
     [
         (True, copy_file(FIRST, "model.safetensors"), f"two sets of weights: model.safetensors, and {FIRST}, {SECOND}"),
         (True, lambda folder: (folder / SECOND).unlink(), f"names {SECOND}, which is missing"),
-        (True, add_to_index(more=FIRST), f"the index has more in {FIRST}, which lacks it"),
-        (True, add_to_index(**{"model.norm.weight": SECOND}), "are of different saves"),
-        (True, add_to_index(more="../other.safetensors"), "'../other.safetensors', which is no .safetensors file in"),
-        (True, add_to_index(more="/etc/other.safetensors"), "which is no .safetensors file in its folder"),
-        (True, add_to_index(more="pytorch_model.bin"), "which is no .safetensors file in its folder"),
-        (True, lambda folder: (folder / INDEX).write_text("{}"), "names no file of weights"),
+        (True, add_to_index(more=FIRST), f"the index assigns 1 tensors to {FIRST} that it lacks, for example more"),
+        (True, add_to_index(**{"model.norm.weight": SECOND}), "do not belong together"),
+        (
+            True,
+            add_to_index(more="../other.safetensors"),
+            "'../other.safetensors', which is not a .safetensors file in",
+        ),
+        (True, add_to_index(more="/etc/other.safetensors"), "which is not a .safetensors file in its folder"),
+        (True, lambda folder: (folder / INDEX).write_text("{}"), "lists no files of weights"),
         (True, lambda folder: (folder / INDEX).write_text("{"), "is corrupt"),
-        (True, repeat_key(INDEX, "model.norm.weight"), "holds the key 'model.norm.weight' twice"),
-        (True, lambda folder: (folder / INDEX).unlink(), f"holds neither model.safetensors nor {INDEX}, but {FIRST}"),
-        (False, repeat_header_key, "holds the key 'lm_head.weight' twice"),
+        (True, repeat_key(INDEX, "model.norm.weight"), "contains the key 'model.norm.weight' twice"),
+        (
+            True,
+            lambda folder: (folder / INDEX).unlink(),
+            f"contains neither model.safetensors nor {INDEX}, but {FIRST}",
+        ),
+        (False, repeat_header_key, "contains the key 'lm_head.weight' twice"),
         (False, lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights"),
         (
             False,
             lambda folder: (folder / "model.safetensors").rename(folder / "model.fp16.safetensors"),
             "but model.fp16.safetensors",
         ),
-        (False, copy_file("model.safetensors", "0000100_adapters.safetensors"), "holds an adapter"),
+        (False, copy_file("model.safetensors", "0000100_adapters.safetensors"), "contains an adapter"),
         (
             False,
             copy_file("model.safetensors", "shard-00000-model-00001-of-00001.safetensors"),
@@ -124,11 +131,11 @@ def repeat_header_key(folder: Path) -> None:
             lambda folder: write_json(
                 folder / "config.json", {**read_json(folder / "config.json"), "transformers_weights": "o.safetensors"}
             ),
-            "names the file of its weights (transformers_weights: 'o.safetensors')",
+            "names another file of weights (transformers_weights: 'o.safetensors')",
         ),
     ],
 )
-def test_weights_of_two_saves_or_none_are_refused_in_one_line(
+def test_ambiguous_or_damaged_weight_files_raise_a_one_line_error(
     single: Path, sharded: Path, tmp_path: Path, of_shards: bool, change: Change, words: str
 ) -> None:
     folder = Path(shutil.copytree(sharded if of_shards else single, tmp_path / "m"))
@@ -148,19 +155,17 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
         (
             True,
             add_tensors(SECOND, WRONG),
-            "not read, as the index has them in another shard or in none: model.n",
+            "tensors that the index assigns to another shard or to no shard are not read: model.n",
             True,
         ),
-        (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "in none: more", True),
+        (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "to no shard are not read: more", True),
         (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}; not read: {OTHER}", False),
         (False, write_later("pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
-        (False, write_later("consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),
-        (False, write_later("q4.gguf"), "not read: q4.gguf (newer)", False),
         (False, write_later("optimizer.pt"), None, False),
         (False, copy_file("model.safetensors", "consolidated.safetensors"), "not read: consolidated.saf", False),
     ],
 )
-def test_what_is_not_read_is_named_and_not_digested(
+def test_a_warning_names_unread_files_which_are_not_digested(
     single: Path, sharded: Path, tmp_path: Path, of_shards: bool, change: Change, unread: str | None, is_digested: bool
 ) -> None:
     original = sharded if of_shards else single
@@ -180,7 +185,7 @@ def test_what_is_not_read_is_named_and_not_digested(
     assert (model.identity.weights_digest != plain.weights_digest) == is_digested
 
 
-def test_the_index_is_digested_if_it_decides(sharded: Path, tmp_path: Path) -> None:
+def test_the_index_is_digested_if_it_chooses_between_tensors(sharded: Path, tmp_path: Path) -> None:
     prints = []
     for shard in (FIRST, SECOND):
         folder = Path(shutil.copytree(sharded, tmp_path / shard))

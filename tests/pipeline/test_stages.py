@@ -26,8 +26,8 @@ from audit_pipeline.store.files import read_json, read_table, write_json
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import EVALUATIONS, KINDS, SCORES, SPLIT_QUALITY, Pair
+from audit_pipeline.token_statistics.cached_texts import compute_statistics_version
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIR = Pair("made_8", "tiny")

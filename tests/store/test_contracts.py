@@ -1,4 +1,4 @@
-"""Canonical forms, identities and paths: one spelling for one thing."""
+"""Canonical forms, identities and paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_canonical_json_by_hand() -> None:
 
 
 @pytest.mark.parametrize("items", [[], ["a"], [1.5] * 3000, ['b"\\', "c\n", "é"], [("a", 1.0), [None, True]]])
-def test_a_digest_of_items_is_that_of_their_list(items: list[object]) -> None:
+def test_a_digest_of_items_equals_the_digest_of_their_list(items: list[object]) -> None:
     assert digest_of_items(iter(items)) == digest(items)
 
 
@@ -49,17 +49,17 @@ def test_a_digest_of_items_is_that_of_their_list(items: list[object]) -> None:
     st.lists(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text())
 )
 @example(["a\nb", "\n", "\x1e", "\u2028", ""])
-def test_each_value_is_spelled_as_alone(values: list[object]) -> None:
+def test_values_in_a_batch_are_spelled_like_single_values(values: list[object]) -> None:
     assert each_to_canonical_json(values) == [canonical_json(value) for value in values]
 
 
-def test_a_digest_keeps_its_parts_apart() -> None:
+def test_a_digest_separates_its_parts() -> None:
     assert digest("ab", "c") != digest("a", "bc")
     assert digest("a") != digest(["a"])
     assert digest("1") != digest(1)
 
 
-def test_example_ids_depend_on_all_three() -> None:
+def test_example_ids_depend_on_all_three_parts() -> None:
     ids = {example_id(*parts) for parts in [("b", "d", "t"), ("c", "d", "t"), ("b", "e", "t"), ("b", "d", "u")]}
     assert len(ids) == 4
     assert all(len(one) == 16 for one in ids)

@@ -1,4 +1,4 @@
-"""The data folder: made for its owner only; where it cannot be written, that is said first, and it is read still."""
+"""The data folder: private to its owner, and usable for reading if it is not writable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.errors import DataError
@@ -32,19 +31,22 @@ WRITING = (
 )
 
 
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
-    return make_workspace(tmp_path / "made", monkeypatch, tiny=tiny_folder("llama"))
+@pytest.fixture(scope="module")
+def read_only(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], quick_audits: None
+) -> Iterator[Workspace]:
+    """Build a workspace with a report, and make its data folder read-only for all users, including root."""
+    with pytest.MonkeyPatch.context() as patch:
+        workspace = make_workspace(tmp_path_factory.mktemp("read-only") / "made", patch, tiny=tiny_folder("llama"))
+        workspace.write_benchmarks(made=temporal([8]))
+        workspace.fetch(*made_documents(1, 20))
+        workspace.build("made_8")
+        build_warehouse(workspace.paths)
+        build_reports(workspace.paths.warehouse, workspace.paths.reports)
+        yield from make_read_only(workspace)
 
 
-@pytest.fixture
-def read_only(workspace: Workspace) -> Iterator[Workspace]:
-    """A workspace with a report, whose data folder nobody can write to, not root either."""
-    workspace.write_benchmarks(made=temporal([8]))
-    workspace.fetch(*made_documents(1, 20))
-    workspace.build("made_8")
-    build_warehouse(workspace.paths)
-    build_reports(workspace.paths.warehouse, workspace.paths.reports)
+def make_read_only(workspace: Workspace) -> Iterator[Workspace]:
     root = workspace.paths.root
     if os.geteuid() != 0:
         folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
@@ -67,24 +69,21 @@ def read_only(workspace: Workspace) -> Iterator[Workspace]:
         subprocess.run([umount, "--lazy", str(root)], check=True)
 
 
-def error_of(result: Result) -> list[str]:
-    assert result.exit_code == 2, result.output
-    return result.stderr.splitlines()
-
-
-def test_what_would_write_says_so_in_one_line_before_anything_runs(read_only: Workspace, tmp_path: Path) -> None:
+def test_commands_that_write_fail_before_they_run(read_only: Workspace, tmp_path: Path) -> None:
     texts = tmp_path / "t.jsonl"
     texts.write_text('{"text": "some words to be read"}\n{"text": "and more"}\n', encoding="utf-8")
     out = tmp_path / "s.parquet"
     for command in WRITING:
         arguments = [str({"t.jsonl": texts, "s.parquet": out}.get(one, one)) for one in command]
-        [told] = error_of(read_only.run(*arguments))
+        result = read_only.run(*arguments)
+        assert result.exit_code == 2, result.output
+        [told] = result.stderr.splitlines()
         assert told.startswith(f"Error: the folder {read_only.paths.root} cannot be written ("), command
         assert "so nothing was run. Set CORPUS_AUDIT_DATA" in told
         assert not out.exists()
 
 
-def test_what_only_reads_works_on_it(read_only: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_that_only_read_work(read_only: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = read_only.run("sql", "SELECT count(*) AS n FROM benchmarks", "--json")
     assert asked.exit_code == 0, asked.output
     export = read_only.run("export", "leaderboard", "--out", str(tmp_path / "leaderboard.csv"))
@@ -103,7 +102,7 @@ def test_what_only_reads_works_on_it(read_only: Workspace, tmp_path: Path, monke
     assert any("data folder" in line and "is not writable" in line for line in amiss), amiss
 
 
-def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_new_data_folder_is_private(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         make_private(tmp_path / "a" / "data")
@@ -112,7 +111,7 @@ def test_it_is_made_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a" / "data").stat().st_mode) == 0o700
 
 
-def test_a_command_that_makes_it_makes_it_private(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_creates_a_private_data_folder(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     root = workspace.root / "made by a command"
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(root))
     workspace.write_benchmarks(made=temporal([8]))
@@ -122,7 +121,7 @@ def test_a_command_that_makes_it_makes_it_private(workspace: Workspace, monkeypa
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
 
 
-def test_a_file_in_its_place(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_data_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_text("")
     with pytest.raises(DataError, match="cannot be written"):

@@ -1,4 +1,4 @@
-"""What is declared fits together, and what follows from a declaration is all that a new table needs."""
+"""Declarations of tables: their consistency, and the checks that follow from them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows(**changes: object) -> pa.Table:
     return pa.Table.from_pylist([row])
 
 
-def test_every_table_is_listed_once_behind_what_it_is_made_from() -> None:
+def test_tables_are_listed_once_after_their_sources() -> None:
     declared = [one for one in vars(contracts).values() if isinstance(one, Table)]
     assert len(declared) == len(TABLES), "two tables have one name"
     names = list(TABLES)
@@ -54,7 +54,7 @@ def test_every_table_is_listed_once_behind_what_it_is_made_from() -> None:
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES.values() if table.in_warehouse], ids=lambda one: one.name)
-def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table) -> None:
+def test_keys_and_partitions_are_warehouse_columns(table: Table) -> None:
     stored = {column.warehouse_name for column in table.stored}
     assert table.key
     assert {*table.key} <= stored
@@ -65,7 +65,7 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
     assert {*table.text_columns} <= {*table.names}
 
 
-def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:
+def test_every_cache_table_is_a_kind_with_a_size_estimate() -> None:
     assert {kind.table.name for kind in KINDS.values()} == {
         one.name for one in TABLES.values() if one.storage == "cache"
     }
@@ -77,27 +77,23 @@ def test_a_table_without_text_quotes_nothing(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         for table, file in ((EXAMPLES, "examples"), (HIGHLIGHTS, "highlights"), (MADE, "made")):
             path = tmp_path / f"{file}.parquet"
-            pq.write_table(_one_row(table), path)
+            # Text in every column that may hold text, and nulls in all other columns.
+            row = {"text": "secret", "quoted": "secret", "pieces": ["secret"]}
+            schema = pa.schema([field.with_nullable(True) for field in table.schema])
+            pq.write_table(pa.Table.from_pylist([{name: row.get(name) for name in table.names}], schema=schema), path)
             for given, quoted in ((table, True), (table.without_text(), False)):
                 filled = ", ".join(
                     f"{sql} AS {name}" for name, sql in build_column_expressions(given).items() if name != "group"
                 )
-                row = connection.sql(f"SELECT {filled} FROM '{path}'").to_arrow_table().to_pylist()[0]
-                assert ("secret" in str(row)) == quoted, table.name
+                found = connection.sql(f"SELECT {filled} FROM '{path}'").to_arrow_table().to_pylist()[0]
+                assert ("secret" in str(found)) == quoted, table.name
 
 
-def _one_row(table: Table) -> pa.Table:
-    """A row with text in every column that may hold some, and nothing in the others."""
-    holding = {"text": "secret", "quoted": "secret", "pieces": ["secret"]}
-    schema = pa.schema([field.with_nullable(True) for field in table.schema])
-    return pa.Table.from_pylist([{name: holding.get(name) for name in table.names}], schema=schema)
-
-
-def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None:
+def test_rows_that_violate_the_declaration_are_not_written(tmp_path: Path) -> None:
     paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     for wrong, words in (
-        (rows().drop_columns(["number"]), "columns missing: number"),
-        (rows(model=None), "column model holds a null"),
+        (rows().drop_columns(["number"]), "columns are missing: number"),
+        (rows(model=None), "column model contains a null"),
         (rows(number=-0.1), "made: column number holds a value below 0"),
         (rows(number=1.3), "made: column number holds a value above 1"),
         (rows(quoted="another"), "made: column quoted holds 'another', which is none of words, secret"),
@@ -108,12 +104,12 @@ def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("changes", [{"number": None, "quoted": None}, {"number": 0.0}, {"number": 1.0}])
-def test_limits_allow_their_own_values_and_nulls(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_limits_include_their_bounds_and_nulls(tmp_path: Path, changes: dict[str, object]) -> None:
     step = LineageStep.now("run", "made", "1")
     assert store.write(DataPaths(tmp_path), step, MADE, PAIR, rows(**changes), upstream={})
 
 
-def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themselves(tmp_path: Path) -> None:
+def test_written_rows_have_the_declared_columns_and_keep_metadata(tmp_path: Path) -> None:
     paths, step = DataPaths(tmp_path), LineageStep.now("run", "made", "1")
     shuffled = rows().select(["run_id", "quoted", "at", "number", "benchmark", "model"])
     version = store.write(paths, step, MADE, PAIR, shuffled.replace_schema_metadata({"of": "me"}), upstream={})
@@ -126,9 +122,9 @@ def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themse
     assert pq.read_schema(folder / "run_id=run.parquet").metadata[b"of"] == b"me"
 
 
-def test_what_lies_in_no_file_of_its_own_cannot_be_written(tmp_path: Path) -> None:
+def test_a_table_without_files_cannot_be_written(tmp_path: Path) -> None:
     empty = TABLES["token_statistics"].empty_table()
-    with pytest.raises(TypeError, match="token_statistics have no file of their own"):
+    with pytest.raises(TypeError, match="the table token_statistics has no files"):
         store.write(
             DataPaths(tmp_path), LineageStep.now("r", "a", "1"), TABLES["token_statistics"], PAIR, empty, upstream={}
         )

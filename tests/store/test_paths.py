@@ -1,4 +1,4 @@
-"""Where configuration and data are found: by the environment, in a workspace, a checkout, or the package."""
+"""The location of configuration and data: environment, workspace, checkout or package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKSPACE = (ROOT / "workspace.yaml").read_text(encoding="utf-8")
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As if installed from a wheel, in a shell without variables: the packages' folder."""
+    """Simulate an installed package without environment variables, and return the folder of packages."""
     for name in ("CORPUS_AUDIT_CONFIG", "CORPUS_AUDIT_DATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
@@ -57,7 +57,7 @@ def test_the_nearest_workspace_around_the_current_folder_is_used(
         assert not is_shipped(config_dir())
 
 
-def test_other_projects_workspaces_and_folders_without_a_configuration_are_none(
+def test_other_projects_and_folders_without_config_are_no_workspace(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laid_out(tmp_path / "other", "load_from:\n  - python_module: somebody.elses\n")
@@ -67,9 +67,7 @@ def test_other_projects_workspaces_and_folders_without_a_configuration_are_none(
         assert find_workspace() is None
 
 
-def test_a_checkout_is_the_workspace_of_whoever_is_in_none(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checkout_is_the_default_workspace(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     laid_out(package)
     mine = laid_out(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
@@ -78,7 +76,7 @@ def test_a_checkout_is_the_workspace_of_whoever_is_in_none(
     assert config_dir() == mine / "config"
 
 
-def test_the_environment_goes_before_all_of_them(
+def test_environment_variables_override_workspaces(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = laid_out(tmp_path / "mine")

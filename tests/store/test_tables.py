@@ -43,7 +43,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
 
 
-def test_the_new_file_is_invisible_until_it_is_whole(tmp_path: Path) -> None:
+def test_the_new_file_is_invisible_until_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
 
     with write_atomically(path) as temporary:
@@ -77,19 +77,19 @@ def test_rows_must_have_exactly_the_columns() -> None:
         table_from_rows([{"a": 1}], SCHEMA)
     with pytest.raises(DataError, match="c"):
         table_from_rows([{"a": 1, "b": "x", "c": 2}], SCHEMA)
-    with pytest.raises(DataError, match="column a holds a null"):
+    with pytest.raises(DataError, match="column a contains a null"):
         table_from_rows([{"a": None, "b": "x"}], SCHEMA)
 
 
-def test_checked_selects_orders_and_casts() -> None:
+def test_casting_selects_orders_and_casts_columns() -> None:
     table = pa.table({"extra": [1.0], "b": ["x"], "a": pa.array([7], pa.int64())})
     assert cast_to_columns(table, SCHEMA).schema == SCHEMA
     assert cast_to_columns(table, SCHEMA).to_pylist() == [{"a": 7, "b": "x"}]
-    with pytest.raises(DataError, match="columns missing: a"):
+    with pytest.raises(DataError, match="columns are missing: a"):
         cast_to_columns(table.drop_columns(["a"]), SCHEMA)
 
 
-def test_read_table_says_what_is_missing_or_broken(tmp_path: Path) -> None:
+def test_missing_and_damaged_tables_raise_errors(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     with pytest.raises(DataError, match="the examples has not been built yet"):
         read_table(path, SCHEMA, label="the examples")
@@ -129,7 +129,7 @@ def test_an_output_never_overwrites_an_input(tmp_path: Path) -> None:
         require_usable_output(tmp_path / "texts.jsonl", given)
 
 
-def test_a_page_that_is_not_what_its_checksum_says_is_not_read(tmp_path: Path) -> None:
+def test_a_page_with_a_wrong_checksum_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     write_table(path, pa.table({"a": pa.array(range(1000), pa.int32()), "b": [str(n) for n in range(1000)]}))
     column = pq.ParquetFile(path).metadata.row_group(0).column(0)

@@ -1,4 +1,4 @@
-"""Versions follow content: whatever the order of rows and the run, and every value."""
+"""Versions of tables: a digest of their content, regardless of row order and run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.store.versions import table_version
+from audit_pipeline.store.integrity import table_version
 
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -28,14 +28,14 @@ def table(rows: list[dict[str, object]]) -> pa.Table:
 
 
 @given(ROWS, st.randoms(use_true_random=False))
-def test_version_ignores_the_order_of_rows_and_the_run(rows: list[dict[str, object]], chance: random.Random) -> None:
+def test_the_version_ignores_row_order_and_run(rows: list[dict[str, object]], chance: random.Random) -> None:
     shuffled = [{**row, "run_id": "another"} for row in rows]
     chance.shuffle(shuffled)
     assert table_version(table(rows)) == table_version(table(shuffled))
 
 
 @given(ROWS.filter(bool), st.data())
-def test_version_follows_every_value(rows: list[dict[str, object]], data: st.DataObject) -> None:
+def test_the_version_changes_with_every_value(rows: list[dict[str, object]], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(rows) - 1))
     changed = [dict(row) for row in rows]
     changed[place]["name"] = f"{changed[place]['name']} changed"
@@ -43,6 +43,6 @@ def test_version_follows_every_value(rows: list[dict[str, object]], data: st.Dat
     assert table_version(table(rows)) != table_version(table([*rows, rows[place]])), "a row more is another table"
 
 
-def test_version_tells_null_from_its_name() -> None:
+def test_the_version_distinguishes_null_from_the_text_none() -> None:
     first, second = ({"name": name, "score": 1.0, "run_id": "r"} for name in (None, "None"))
     assert table_version(table([first])) != table_version(table([second]))

@@ -1,4 +1,4 @@
-"""A back end that gives some of a token's statistics only: what is cached of it, and what is said of the rest."""
+"""A back end that gives only some statistics of a token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXTS = [*SENTENCES[:4], ""]
 
 @dataclass
 class Narrow:
-    """A model of this process, of which some statistics are let through, a window at a time and in reverse order."""
+    """A back end that passes only some statistics, one window at a time and in reverse order."""
 
     inner: ForwardPass
     model: TokenizedModel
@@ -42,8 +42,8 @@ class Narrow:
             ]
 
 
-def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
-    """The same model, as its entry would be if it were behind an interface."""
+def at_endpoint(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
+    """Return the same model with an entry for an endpoint."""
     given = Endpoint.model_validate(
         {"url": "http://127.0.0.1:1/v1", "model": "tiny", "dialect": "completions", **endpoint}
     )
@@ -51,9 +51,9 @@ def behind(model: TokenizedModel, **endpoint: object) -> TokenizedModel:
     return replace(model, located=replace(model.located, entry=entry))
 
 
-def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Tiny) -> None:
+def test_available_statistics_are_cached_and_missing_ones_are_empty(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
-    model, paths = behind(whole, top_logprobs=0), DataPaths(tmp_path)
+    model, paths = at_endpoint(whole, top_logprobs=0), DataPaths(tmp_path)
     summary = compute(model, TEXTS, paths, lambda: Narrow(forward, model))
     assert (summary.texts_computed, summary.texts_without_tokens) == (4, 1)
     rows = {row["text_sha256"]: row for row in read_statistics(model, TEXTS, paths).to_pylist()}
@@ -70,9 +70,9 @@ def test_what_is_given_is_cached_and_the_rest_is_empty(tmp_path, tiny: Tiny) -> 
             assert found[name] == []
 
 
-def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(tmp_path, tiny: Tiny) -> None:
+def test_detectors_without_their_statistics_are_not_applicable(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
-    model = behind(whole)
+    model = at_endpoint(whole)
     session = Session(model, select(), DataPaths(tmp_path))
     session.run(TEXTS, lambda _: Narrow(forward, model))
     scores = session.score([str(number) for number in range(5)], TEXTS).to_pylist()
@@ -89,15 +89,15 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
 
 
 @pytest.mark.parametrize("kind", ["logits", "topk", "renyi", "temperatures"])
-def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Tiny, kind) -> None:
+def test_an_unavailable_kind_is_refused_before_anything_runs(tmp_path, tiny: Tiny, kind) -> None:
     whole, _ = tiny("llama")
-    model = behind(whole)
+    model = at_endpoint(whole)
     assert not KINDS[kind].is_available_from(model.has_statistic)
     assert KINDS[kind].is_available_from(whole.has_statistic)
-    with pytest.raises(ModelError, match=f"does not give: {kind}"):
+    with pytest.raises(ModelError, match=f"cannot provide these kinds of statistics: {kind}"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), kinds=("base", kind))
     assert not KINDS["branches"].is_available_from(model.has_statistic)
-    with pytest.raises(ModelError, match="does not give: branches"):
+    with pytest.raises(ModelError, match="cannot provide these kinds of statistics: branches"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), branch_steps=1)
 
 
@@ -111,7 +111,7 @@ def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tin
         ("vllm", {"top_logprobs": 0}, {"logprob", "rank"}),
     ],
 )
-def test_what_each_dialect_gives(tiny: Tiny, dialect: str, more: dict[str, object], gives: set[str]) -> None:
-    model = behind(tiny("llama")[0], dialect=dialect, **more)
+def test_statistics_of_each_dialect(tiny: Tiny, dialect: str, more: dict[str, object], gives: set[str]) -> None:
+    model = at_endpoint(tiny("llama")[0], dialect=dialect, **more)
     names = {"logprob", "mean", "std", "max_logprob", "argmax_id", "rank", "topk", "logits", "log_mass_40", "branches"}
     assert {name for name in names if model.has_statistic(name)} == gives

@@ -1,4 +1,4 @@
-"""Branches: packed ones are those of a brute-force run of the whole text, in every architecture, however laid out."""
+"""Branches: packed runs equal brute-force runs of the whole text in every architecture and layout."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Prepared:
-    """Texts that fit the model's context, with the branches of ``steps`` tokens that the model gave."""
+    """Texts that fit the model's context, with branches from the model."""
 
     encoded: list[EncodedText]
     windows: list[Window]
@@ -78,7 +78,7 @@ def prepared(model: TokenizedModel, forward: ForwardPass, steps: int, texts: tup
 
 @torch.inference_mode()
 def twin(forward: ForwardPass, text: EncodedText, window: Window, argmax: np.ndarray, steps: int) -> WindowBranches:
-    """Every branch as a run of the whole window with one token replaced, in float64 from the logits on."""
+    """Compute every branch by a run of the whole window with one replaced token, in float64 from the logits on."""
     start = [] if text.start_token_id is None else [text.start_token_id]
     sequence = [*start, *text.token_id[window.begin : window.end].tolist()]
     lengths, logprobs, scores = [], [], []
@@ -110,7 +110,7 @@ ANEW = ("mamba", "gpt_neo")
 
 
 @pytest.mark.parametrize("family", slow_but({"llama", "gemma3", "gpt_neo"}, [*PACKED, *ANEW]))
-def test_branches_are_those_of_a_brute_force_run(tiny: Tiny, family: str) -> None:
+def test_branches_equal_a_brute_force_run(tiny: Tiny, family: str) -> None:
     model, forward = tiny(family)
     assert forward.packed is (family in PACKED)
     of = prepared(model, forward, steps=4)
@@ -119,9 +119,10 @@ def test_branches_are_those_of_a_brute_force_run(tiny: Tiny, family: str) -> Non
         assert_same(found, twin(forward, of.encoded[window.text], window, argmax, 4))
 
 
-@pytest.mark.parametrize("row_tokens", [1, 7, 1000])
-@pytest.mark.parametrize("budget", [1, 64, 1 << 14])
-def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_tokens: int, budget: int) -> None:
+@pytest.mark.parametrize(("row_tokens", "budget"), [(1, 64), (7, 1), (7, 1 << 14), (1000, 64)])
+def test_row_and_batch_sizes_do_not_change_branches(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_tokens: int, budget: int
+) -> None:
     model, forward = tiny("gemma3")
     expected = prepared(model, forward, steps=5)
     monkeypatch.setitem(calibration.BRANCH_ROW_TOKENS, "cpu", row_tokens)
@@ -131,10 +132,8 @@ def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_
         assert_same(window.branches, other)
 
 
-def test_modes_from_the_cache_are_taken_as_they_are(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A near-tie may turn out otherwise in another pass: a branch then stands where the score expects none."""
+def test_cached_argmax_tokens_are_used_unchanged(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another pass may decide a near-tie differently. A branch would then be at a position without an expected one."""
     model, forward = tiny("llama")
     paths, texts = DataPaths(tmp_path), list(TEXTS)
     compute(model, texts, paths, lambda: forward)
@@ -158,7 +157,7 @@ def test_modes_from_the_cache_are_taken_as_they_are(
         assert (np.diff(row["offsets"]) > 0).tolist() == differs.tolist()
 
 
-def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_branches_that_exceeds_memory_is_halved(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     model, forward = tiny("llama")
     expected = prepared(model, forward, steps=3)
     monkeypatch.setitem(calibration.BRANCH_ROW_TOKENS, "cpu", 8)
@@ -182,7 +181,7 @@ def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pyte
         forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
 
 
-def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_branches_run_separately_if_the_load_check_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tokenized(save_model(tmp_path / "gpt2", "gpt2"), tmp_path)
     packed = prepared(model, forward_of(model), steps=3)
 
@@ -198,7 +197,7 @@ def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch
         assert_same(branches, other)
 
 
-def test_longrope_branches_are_those_of_the_whole_window(tmp_path: Path) -> None:
+def test_longrope_branches_equal_runs_of_the_whole_window(tmp_path: Path) -> None:
     rope = {
         "rope_type": "longrope",
         "short_factor": [1.0] * 4,
@@ -229,24 +228,17 @@ def test_a_branch_by_hand() -> None:
     assert found.targets.tolist() == [11, 12, 13, 13, 14]
 
 
-def made(lengths: list[list[int]]) -> Branches:
-    """Branches of so many tokens, a list per window, at every position."""
-    counts = np.array([n for own in lengths for n in own], dtype=np.int64)
-    window = np.array([number for number, own in enumerate(lengths) for _ in own], dtype=np.int64)
-    place = np.array([at for own in lengths for at, _ in enumerate(own)], dtype=np.int64)
-    ids = np.arange(len(lengths) * 60).reshape(len(lengths), 60)
-    return Branches(ids, window, place, place + 1, counts, -1 - np.arange(len(counts)))
-
-
 @given(
     lengths=st.lists(st.lists(st.integers(1, 9), max_size=30), min_size=1, max_size=5),
     row_tokens=st.integers(1, 20),
     budget=st.integers(1, 60),
 )
-def test_every_token_of_a_branch_stands_in_one_place_of_one_batch(
-    lengths: list[list[int]], row_tokens: int, budget: int
-) -> None:
-    branches = made(lengths)
+def test_every_branch_token_is_in_exactly_one_batch(lengths: list[list[int]], row_tokens: int, budget: int) -> None:
+    counts = np.array([n for own in lengths for n in own], dtype=np.int64)
+    window = np.array([number for number, own in enumerate(lengths) for _ in own], dtype=np.int64)
+    place = np.array([at for own in lengths for at, _ in enumerate(own)], dtype=np.int64)
+    ids = np.arange(len(lengths) * 60).reshape(len(lengths), 60)
+    branches = Branches(ids, window, place, place + 1, counts, -1 - np.arange(len(counts)))
     rows = assign_rows(branches, row_tokens)
     assert sorted(set(rows.tolist())) == list(range(len(set(rows.tolist()))))
     seen: list[int] = []
@@ -255,7 +247,7 @@ def test_every_token_of_a_branch_stands_in_one_place_of_one_batch(
         seen.extend(layout.which.tolist())
         height, width = layout.ids.shape
         assert height * width <= budget or height == 1
-        assert width < row_tokens + 9, "a row is full at row_tokens, but for the rest of its last branch"
+        assert width < row_tokens + 9, "a row has at most row_tokens tokens before its last branch"
         assert layout.ids.flatten()[layout.used].tolist() == branches.tokens[layout.which].tolist()
         for row in range(height):
             held = layout.branch[row][layout.branch[row] >= 0]
@@ -272,7 +264,7 @@ def branches_by_text(model: TokenizedModel, texts: list[str], paths: DataPaths, 
     return {row["text_sha256"]: row for row in read_branches(model, texts, paths, steps).to_pylist()}
 
 
-def test_shorter_branches_are_part_of_longer_ones_and_longer_ones_run_branches_only(tiny: Tiny, tmp_path: Path) -> None:
+def test_shorter_branches_come_from_longer_ones_in_the_cache(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     texts, paths = [*TEXTS, "", "!"], DataPaths(tmp_path)
     first = compute(model, texts, paths, lambda: forward, branch_steps=3)
@@ -299,7 +291,7 @@ def test_shorter_branches_are_part_of_longer_ones_and_longer_ones_run_branches_o
 
 @max_examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(6)), budget=st.integers(1, 200), steps=st.integers(1, 8))
-def test_order_and_batches_change_nothing(
+def test_order_and_batches_do_not_change_branches(
     tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, order: list[int], budget: int, steps: int
 ) -> None:
     model, forward = tiny("gpt_neox")

@@ -1,4 +1,4 @@
-"""A model whose decoder layers are compiled: the same numbers but for rounding, and another fingerprint."""
+"""A model with compiled decoder layers: equal numbers except for rounding, and another fingerprint."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_compiled_layers_give_the_same_statistics_and_branches(
         np.testing.assert_allclose(one.branches.logprob, other.branches.logprob, atol=SAME_IN_FLOAT32)
 
 
-def test_a_machine_without_a_compiler_is_told(
+def test_a_machine_without_a_compiler_raises_an_error(
     tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tokenized(tiny_folder("llama"), tmp_path)
@@ -60,7 +60,7 @@ def test_a_machine_without_a_compiler_is_told(
         ForwardPass(inner, model.vocab_size, KNOWN, compiles=True)
 
 
-def test_another_rounding_is_another_fingerprint(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_compilation_changes_the_fingerprint(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tiny_folder("llama")
     plain, compiled = (tokenized(folder, tmp_path, compile=compiles) for compiles in (False, True))
     assert plain.identity.model_fingerprint == tokenized(folder, tmp_path).identity.model_fingerprint

@@ -1,4 +1,4 @@
-"""The compiled reductions against the sweep, which is the reference, as torch's compiler makes them for a processor."""
+"""The compiled reductions against the sweep, compiled for a processor."""
 
 from __future__ import annotations
 
@@ -31,24 +31,20 @@ CPU = torch.device("cpu")
 ALL = {name for kind in KINDS.values() for name in kind.statistics}
 
 
-def rows_of(vocabulary: int, dtype: torch.dtype) -> torch.Tensor:
-    """Logits of every sort: flat, ordinary, sharp, one certain token, tokens that are ruled out, far from 0."""
+@pytest.mark.parametrize(
+    ("vocabulary", "dtype"),
+    [(vocabulary, dtype) for vocabulary in (17, 49_152, 151_936) for dtype in (torch.float32, torch.bfloat16)],
+)
+def test_compiled_statistics_equal_the_sweep(vocabulary: int, dtype: torch.dtype) -> None:
+    """Seven rows are reduced five at a time, so the last block is padded."""
     generator = torch.Generator().manual_seed(vocabulary)
+    # Flat, ordinary and sharp logits, one certain token, impossible tokens, and logits far from 0.
     scale = torch.tensor([0.0, 0.1, 1.0, 5.0, 30.0, 1.0, 1.0]).unsqueeze(1)
     logits = torch.randn(7, vocabulary, generator=generator) * scale
     logits[4, 3] = 1000.0
     logits[5, ::3] = -torch.inf
     logits[6] -= 10.0
-    return logits.to(dtype)
-
-
-@pytest.mark.parametrize(
-    ("vocabulary", "dtype"),
-    [(vocabulary, dtype) for vocabulary in (17, 49_152, 151_936) for dtype in (torch.float32, torch.bfloat16)],
-)
-def test_every_statistic_is_that_of_the_sweep(vocabulary: int, dtype: torch.dtype) -> None:
-    """Seven rows, five at a time: the last block is filled up."""
-    logits = rows_of(vocabulary, dtype)
+    logits = logits.to(dtype)
     target = torch.tensor([0, 1, 2, 3, 3, 3, vocabulary - 1])
     found = CompiledReductions(5)(ComputedLogits(logits), target, Scratch(CPU), ALL)
     expected = sweep(ComputedLogits(logits), target, Scratch(CPU), ALL)
@@ -64,7 +60,7 @@ def test_every_statistic_is_that_of_the_sweep(vocabulary: int, dtype: torch.dtyp
         torch.testing.assert_close(ours, reference, rtol=tolerance, atol=tolerance)
 
 
-def test_the_check_at_loading_tries_them(
+def test_the_load_check_tries_compiled_reductions(
     tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, forward = tiny("llama")
@@ -84,7 +80,7 @@ def test_the_check_at_loading_tries_them(
     assert not load_checks._is_compiled_reduction_equal(forward)
 
 
-def test_a_model_that_was_checked_runs_with_them(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> None:
+def test_a_checked_model_uses_compiled_reductions(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> None:
     model, forward = tiny("llama")
     compiled = ForwardPass(forward.model, model.vocab_size, replace(forward.checked, compiled=True))
     for ours, expected in zip(score(model, compiled, SENTENCES), score(model, forward, SENTENCES), strict=True):
@@ -92,7 +88,7 @@ def test_a_model_that_was_checked_runs_with_them(tiny: Callable[[str], tuple[Tok
             np.testing.assert_allclose(ours[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
-def test_a_head_is_multiplied_in_rows_of_one_number() -> None:
+def test_the_head_is_multiplied_in_blocks_of_equal_row_count() -> None:
     generator = torch.Generator().manual_seed(0)
     head = Head(torch.randn(17, 4, generator=generator), torch.randn(17, generator=generator), 0.5, 3.0)
     hidden, target = torch.randn(7, 4, generator=generator), torch.arange(7)

@@ -1,4 +1,4 @@
-"""Which engine is chosen, and what it gets of a cluster."""
+"""The choice of the engine, and the workers that it uses in a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_this_process_runs_models_by_default() -> None:
     assert IN_PROCESS.run_config == {"engine": "in_process"}
 
 
-def test_the_environment_gives_what_is_not_given(monkeypatch) -> None:
+def test_environment_variables_supply_missing_arguments(monkeypatch) -> None:
     monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
     monkeypatch.setenv("CORPUS_AUDIT_WORKERS", "4")
     assert choose_engine() == IN_PROCESS
@@ -45,12 +45,15 @@ def test_the_environment_gives_what_is_not_given(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"CORPUS_AUDIT_ENGINE": "dask"}, r"CORPUS_AUDIT_ENGINE .* is dask: give in_process or ray"),
-        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "0"}, "CORPUS_AUDIT_WORKERS .* is 0: give a whole"),
-        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "two"}, "CORPUS_AUDIT_WORKERS .* is two: give a whole"),
+        ({"CORPUS_AUDIT_ENGINE": "dask"}, r"CORPUS_AUDIT_ENGINE .* is 'dask'. Use in_process or ray"),
+        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "0"}, "CORPUS_AUDIT_WORKERS .* is '0'. Use a whole"),
+        (
+            {"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "two"},
+            "CORPUS_AUDIT_WORKERS .* is 'two'. Use a whole",
+        ),
     ],
 )
-def test_a_senseless_setting_is_named(monkeypatch, settings, message) -> None:
+def test_an_invalid_engine_setting_raises_an_error(monkeypatch, settings, message) -> None:
     monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
     for variable, value in settings.items():
         monkeypatch.setenv(variable, value)
@@ -58,7 +61,7 @@ def test_a_senseless_setting_is_named(monkeypatch, settings, message) -> None:
         choose_engine()
 
 
-def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
+def test_without_ray_the_error_names_the_command_that_installs_it(monkeypatch) -> None:
     monkeypatch.setattr(engine_module, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'corpus-audit\[ray\]'"):
         choose_engine("ray")
@@ -81,7 +84,7 @@ def test_workers_take_a_gpu_each_or_share_the_cores(engine, nodes, device, room)
     assert plan_workers(engine, nodes, device) == room
 
 
-def test_workers_take_as_many_cores_as_the_user_says(monkeypatch) -> None:
+def test_workers_use_the_configured_number_of_cores(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert plan_workers(RAY, CORES, None) == WorkerPlan(2, 3, 0)
     monkeypatch.setenv("OMP_NUM_THREADS", "9")
@@ -92,12 +95,12 @@ def test_workers_take_as_many_cores_as_the_user_says(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("nodes", "device", "message"), [(CORES, "cuda", "has no GPU"), ([{"CPU": 0.0}], None, "offers 0")]
 )
-def test_a_cluster_without_room_is_one_line(nodes, device, message) -> None:
+def test_a_cluster_without_capacity_raises_an_error(nodes, device, message) -> None:
     with pytest.raises(ClusterError, match=message):
         plan_workers(RAY, nodes, device)
 
 
-def test_a_cluster_that_cannot_be_reached_is_one_line(monkeypatch) -> None:
+def test_an_unreachable_cluster_raises_an_error(monkeypatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "not an address")
     with pytest.raises(ClusterError, match="RAY_ADDRESS=not an address cannot be reached"):
         connect_cluster(RAY)
@@ -119,7 +122,7 @@ def test_a_run_of_dagster_has_the_engine_in_its_configuration(monkeypatch) -> No
 
 
 @pytest.mark.parametrize("command", ["audit --benchmark b", "score --texts t --out o.parquet", "extract --texts t"])
-def test_workers_without_ray_are_one_line_of_each_command(command: str) -> None:
+def test_workers_without_ray_are_refused_by_each_command(command: str) -> None:
     result = CliRunner().invoke(main, [*command.split(), "--model", "m", "--workers", "2"])
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[-1].endswith("use --engine ray, or omit --workers")
+    assert result.stderr.splitlines()[-1].endswith("Use --engine ray, or remove --workers.")

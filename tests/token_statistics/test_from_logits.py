@@ -1,4 +1,4 @@
-"""Statistics made of cached logits: the model is not run for them, and it is run where the logits do not serve."""
+"""Statistics from cached logits, and passes of the model if the logits are unusable."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def is_from_logits(model: TokenizedModel, paths: DataPaths, kind: Kind) -> dict[
     return {text: found[text_sha256(text)]["from_logits"] for text in TEXTS}
 
 
-def test_these_kinds_say_where_a_row_is_from() -> None:
+def test_kinds_computed_from_logits_record_the_origin_of_a_row() -> None:
     assert set(SUMS) == {kind.name for kind in KINDS.values() if kind.is_from_logits}
 
 
-def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_new_statistic_is_computed_from_cached_logits(tiny: Tiny, tmp_path: Path) -> None:
     kept, run = DataPaths(tmp_path / "kept"), DataPaths(tmp_path / "run")
     model, forward = with_logits(tiny, kept)
     planned = plan(model, TEXTS, kept, ("base", *SUMS))
@@ -73,7 +73,7 @@ def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path
     assert len(long["log_sum_p_beta"]) == len(BETAS) * len(rows(model, kept, "base")[text_sha256(TEXTS[-1])]["logprob"])
 
 
-def test_only_what_has_no_logits_is_run(tiny: Tiny, tmp_path: Path) -> None:
+def test_only_texts_without_cached_logits_run(tiny: Tiny, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     model, forward = tiny("llama")
     compute(model, TEXTS, paths, lambda: forward)
@@ -83,8 +83,8 @@ def test_only_what_has_no_logits_is_run(tiny: Tiny, tmp_path: Path) -> None:
     assert is_from_logits(model, paths, "renyi") == {text: text in TEXTS[:2] for text in TEXTS}
 
 
-def test_a_text_that_is_run_for_something_else_gets_its_sums_from_the_pass(tiny: Tiny, tmp_path: Path) -> None:
-    """Its own statistics are never made of logits."""
+def test_a_text_that_runs_for_another_kind_uses_the_pass(tiny: Tiny, tmp_path: Path) -> None:
+    """The statistics of the text itself never come from logits."""
     paths = DataPaths(tmp_path)
     model, forward = tiny("llama")
     compute(model, TEXTS, paths, lambda: forward, kinds=("logits",))
@@ -93,7 +93,7 @@ def test_a_text_that_is_run_for_something_else_gets_its_sums_from_the_pass(tiny:
     assert not any(is_from_logits(model, paths, "renyi").values())
 
 
-def test_branches_are_run_and_sums_are_not(tiny: Tiny, tmp_path: Path) -> None:
+def test_branches_run_while_sums_come_from_logits(tiny: Tiny, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     model, forward = with_logits(tiny, paths)
     summary = compute(model, TEXTS, paths, lambda: forward, kinds=("base", "renyi"), branch_steps=2)
@@ -101,17 +101,15 @@ def test_branches_are_run_and_sums_are_not(tiny: Tiny, tmp_path: Path) -> None:
     assert summary.texts_branched == len(TEXTS) - 1
     other = DataPaths(tmp_path / "other")
     compute(model, TEXTS, other, lambda: forward, kinds=("base",), branch_steps=2)
-    own, twin = (read_branch_lengths(place, model) for place in (paths, other))
-    assert own == twin
+    lengths = []
+    for place in (paths, other):
+        folder = place.token_statistics("branches", model.identity.model_fingerprint)
+        table = pq.read_table(next(folder.glob("part-*.parquet")))
+        lengths.append(dict(zip(table["text_sha256"].to_pylist(), table["offsets"].to_pylist(), strict=True)))
+    assert lengths[0] == lengths[1]
 
 
-def read_branch_lengths(paths: DataPaths, model: TokenizedModel) -> dict[str, list[int]]:
-    folder = paths.token_statistics("branches", model.identity.model_fingerprint)
-    table = pq.read_table(next(folder.glob("part-*.parquet")))
-    return dict(zip(table["text_sha256"].to_pylist(), table["offsets"].to_pylist(), strict=True))
-
-
-def test_a_damaged_part_of_the_logits_is_set_aside_and_the_model_is_run(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_damaged_part_of_logits_is_set_aside_and_the_model_runs(tiny: Tiny, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     model, forward = with_logits(tiny, paths)
     [part] = paths.token_statistics("logits", model.identity.model_fingerprint).glob("part-*.parquet")
@@ -126,7 +124,7 @@ def test_a_damaged_part_of_the_logits_is_set_aside_and_the_model_is_run(tiny: Ti
 
 
 @pytest.mark.parametrize("what", ["too few", "infinite"])
-def test_logits_that_do_not_serve_are_left_and_the_model_is_run(tiny: Tiny, tmp_path: Path, what: str) -> None:
+def test_unusable_logits_are_ignored_and_the_model_runs(tiny: Tiny, tmp_path: Path, what: str) -> None:
     paths = DataPaths(tmp_path)
     model, forward = tiny("llama")
     compute(model, TEXTS, paths, lambda: forward)

@@ -1,9 +1,8 @@
-"""Texts behind one prefix: its keys and values are computed once, and every number is that of prefix + text anew."""
+"""Texts after a shared prefix, whose keys and values are computed once, equal runs of prefix and text together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,14 @@ SHOTS = f"{SENTENCES[0]}{SENTENCES[1]}"[:66]
 def logprobs(
     forward: ForwardPass, prefix: Prefix, encoded: Sequence[EncodedText], rows: Sequence[int]
 ) -> list[np.ndarray]:
-    """Of the texts at ``rows``, run as one batch."""
+    """Return the log-probabilities of the texts at ``rows``, which run as one batch."""
     texts = [put_after(prefix, text) for text in encoded]
     batch = [Window(row, 0, len(texts[row].token_id), 0, has_start_token=True) for row in rows]
     return [window.values["logprob"] for window in forward.begin(texts, batch, (), before=prefix.ids[:-1])()]
 
 
 def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: EncodedText) -> np.ndarray:
-    """Prefix + text as one sequence, one pass, float64: of the text's tokens."""
+    """Return the log-probabilities of a text's tokens from one float64 pass over prefix and text."""
     ids = [*prefix.ids, *text.token_id.tolist()]
     whole = replace(text, token_id=np.array(ids[1:], dtype=np.int32), start_token_id=ids[0], first_scored=0)
     logits = twin_logits(model, forward, whole)[-len(text.token_id) :]
@@ -52,7 +51,7 @@ def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: Enco
 
 
 @pytest.mark.parametrize("family", slow_but({"llama", "gemma3", "bloom"}, [*SHARED, *ANEW]))
-def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: Tiny) -> None:
+def test_every_architecture_gives_the_results_of_prefix_and_text_together(family: str, tiny: Tiny) -> None:
     model, forward = tiny(family)
     assert forward.shared_prefix is (family in SHARED)
     prefix, encoded = encode_prefix(model, SHOTS), encode(model, TEXTS)
@@ -68,54 +67,42 @@ def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: T
             np.testing.assert_allclose(together[row], expected, atol=1e-4)
 
 
-class LargestMade(TorchDispatchMode):
-    """How many elements the largest tensor of floats has that is made within it."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, tuple) else (made,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-                self.elements = max(self.elements, tensor.numel())
-        return made
-
-
-@contextmanager
-def attention_of_pieces(most: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[LargestMade]:
-    """Within it, attention looks at ``most`` pairs of a query and a key at a time; what it makes is measured."""
-    largest, attention = LargestMade(), shared_prefix._attention
-
-    def measured(*args: Any, **kwargs: Any) -> Any:
-        with largest:
-            return attention(*args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shared_prefix, "_MAX_PAIRS", {"cpu": most})
-        patch.setattr(shared_prefix, "_attention", measured)
-        yield largest
-
-
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "mistral", "gpt2"])
-def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
-    family: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3", "gpt2"])
+def test_attention_in_pieces_does_not_change_results(family: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     model, forward = tiny(family)
     prefix, encoded = encode_prefix(model, SENTENCES[0][:20]), encode(model, [SENTENCES[5], "The", SENTENCES[2]])
     whole = logprobs(forward, prefix, encoded, range(3))
-    # Its queries and values themselves: 4 heads of 8 numbers a token, the start token included.
+    largest = 0
+
+    class MeasureTensors(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            for tensor in result if isinstance(result, tuple) else (result,):
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                    largest = max(largest, tensor.numel())
+            return result
+
+    attention = shared_prefix._attention
+
+    def measure_attention(*args: Any, **kwargs: Any) -> Any:
+        with MeasureTensors():
+            return attention(*args, **kwargs)
+
+    monkeypatch.setattr(shared_prefix, "_attention", measure_attention)
+    # The queries and values themselves: 4 heads of 8 numbers per token, the start token included.
     fewest = 32 * (1 + len(encoded[0].token_id))
     for most in (1, 300, fewest):
-        with attention_of_pieces(most, monkeypatch) as largest:
-            [piecewise] = logprobs(forward, prefix, encoded, [0])
-        assert 0 < largest.elements <= fewest
+        monkeypatch.setattr(shared_prefix, "_MAX_PAIRS", {"cpu": most})
+        largest = 0
+        [piecewise] = logprobs(forward, prefix, encoded, [0])
+        assert 0 < largest <= fewest
         np.testing.assert_allclose(piecewise, whole[0], atol=1e-4)
-        with attention_of_pieces(most, monkeypatch):
-            for row, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
-                np.testing.assert_allclose(other, row, atol=1e-4)
+        for row, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
+            np.testing.assert_allclose(other, row, atol=1e-4)
 
 
-def test_the_prefix_is_run_once(tiny: Tiny) -> None:
+def test_the_prefix_runs_once(tiny: Tiny) -> None:
     model, forward = tiny("llama")
     prefix, encoded = encode_prefix(model, f"{SENTENCES[3]} once"), encode(model, TEXTS)
     alone = []
@@ -127,8 +114,10 @@ def test_the_prefix_is_run_once(tiny: Tiny) -> None:
     assert alone[1] < len(prefix.ids)
 
 
-def test_a_wrong_attention_is_found_out(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
-    """A model that changes what attention hands back is run anew, and gives what prefix + text give."""
+def test_the_load_check_detects_a_model_that_changes_attention(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Such a model runs prefix and text together and gives the same results."""
     model = tokenized(tiny_folder("llama"), tmp_path)
     forward = forward_of(model)
 
@@ -184,13 +173,13 @@ def as_lists(table: pa.Table) -> dict[str, list[float]]:
     return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
 
 
-def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Tiny, tmp_path: Path) -> None:
+def test_cached_rows_equal_fresh_rows_and_a_stopped_run_resumes(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     prefix, other = encode_prefix(model, SHOTS), encode_prefix(model, SENTENCES[4])
     fresh, grown = DataPaths(tmp_path / "fresh"), DataPaths(tmp_path / "grown")
     compute_prefixed(model, TEXTS, prefix, fresh, lambda: forward)
     assert plan_prefixed(model, TEXTS, prefix, grown).texts_to_run == len(TEXTS)
-    # What a killed run has left, and rows behind another prefix.
+    # Rows of a killed run, and rows after another prefix.
     compute_prefixed(model, TEXTS[:2], prefix, grown, lambda: forward)
     compute_prefixed(model, TEXTS, other, grown, lambda: forward)
     assert plan_prefixed(model, TEXTS, prefix, grown).texts_to_run == len(TEXTS) - 2
@@ -208,7 +197,7 @@ def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Tiny, t
     assert set(read_prefixed(model, TEXTS, other, grown).column("prefix_sha256").to_pylist()) == {other.sha256}
 
 
-def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
+def test_a_text_that_does_not_fit_after_the_prefix_has_no_row(
     tiny: Tiny, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model, forward = tiny("llama")
@@ -229,9 +218,7 @@ def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
 
 @pytest.mark.parametrize("policy", ["always", "tokenizer"])
 @pytest.mark.parametrize("adds_bos", [False, True])
-def test_one_start_token_stands_before_the_prefix_and_none_before_the_text(
-    policy: str, adds_bos: bool, tmp_path: Path
-) -> None:
+def test_the_prefix_has_one_start_token_and_the_text_none(policy: str, adds_bos: bool, tmp_path: Path) -> None:
     model = tokenized(save_model(tmp_path / "model", adds_bos=adds_bos), tmp_path, start_token_policy=policy)
     prefix, [text] = encode_prefix(model, SENTENCES[0]), encode(model, [SENTENCES[1]])
     [own] = encode(model, [SENTENCES[0]])

@@ -1,4 +1,4 @@
-"""Part files: flushing, damage, several processes at once."""
+"""Part files of the cache: flushing, damage, and concurrent processes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_rows_are_pending_until_enough_bytes(tmp_path: Path) -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the parts that are read from now on, in order."""
+    """Record the names of the parts that are read from now on, in order."""
     read: list[str] = []
     real = cache_module.open_parquet
 
@@ -100,7 +100,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def test_a_part_is_looked_through_once_however_often_it_is_asked(tmp_path: Path, reads: list[str]) -> None:
+def test_the_keys_of_a_part_are_read_once(tmp_path: Path, reads: list[str]) -> None:
     write_parts(tmp_path, [["a", "bb"], ["ccc"]])
     cache = open_cache(tmp_path)
     names = [path.name for path in parts(tmp_path)]
@@ -116,7 +116,7 @@ def test_a_part_is_looked_through_once_however_often_it_is_asked(tmp_path: Path,
     assert len(reads) == 3
 
 
-def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[str]) -> None:
+def test_only_parts_with_a_requested_row_are_read(tmp_path: Path, reads: list[str]) -> None:
     write_parts(tmp_path, [["a", "bb"], ["ccc"], ["d"]])
     cache = open_cache(tmp_path)
     known(cache)
@@ -124,33 +124,28 @@ def test_only_parts_that_hold_a_wanted_row_are_read(tmp_path: Path, reads: list[
     assert cache.read(["bb", "d"]).column("key").to_pylist() == ["bb", "d"]
     assert reads == [parts(tmp_path)[0].name, parts(tmp_path)[2].name]
     write_parts(tmp_path, [["e"]])
-    assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part that nobody has looked through may hold it"
-
-
-def damage_part(part: Path, damage: str) -> None:
-    content = bytearray(part.read_bytes())
-    if damage == "column":
-        column = pq.ParquetFile(part).metadata.row_group(0).column(1)
-        start = column.dictionary_page_offset or column.data_page_offset
-        content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
-    elif damage == "flipped bit":
-        # Of the footer: no page's checksum covers it, and what it says of the pages does not show.
-        content[content.index(b"parquet-cpp")] ^= 1
-    else:
-        content = {"cut": content[:-7], "empty": bytearray(), "garbage": bytearray(b"PAR1" + bytes(100) + b"PAR1")}[
-            damage
-        ]
-    part.write_bytes(content)
+    assert cache.read(["e"]).column("key").to_pylist() == ["e"], "a part with unknown keys may contain it"
 
 
 @pytest.mark.parametrize("looks", [True, False])
 @pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "column", "flipped bit"])
-def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str, looks: bool) -> None:
+def test_a_damaged_part_is_set_aside(tmp_path: Path, damage: str, looks: bool) -> None:
     write_parts(tmp_path, [["a"], ["bb"]])
     broken, whole = parts(tmp_path)
     for part in (broken, whole):
         assert part.stem.split("-")[2] == file_sha256(part)[:32], "a part is named after its bytes"
-    damage_part(broken, damage)
+    content = bytearray(broken.read_bytes())
+    if damage == "column":
+        column = pq.ParquetFile(broken).metadata.row_group(0).column(1)
+        start = column.dictionary_page_offset or column.data_page_offset
+        content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
+    elif damage == "flipped bit":
+        # A bit of the footer, which has no checksum. The change does not affect the pages.
+        content[content.index(b"parquet-cpp")] ^= 1
+    else:
+        changed = {"cut": content[:-7], "empty": bytearray(), "garbage": b"PAR1" + bytes(100) + b"PAR1"}
+        content = bytearray(changed[damage])
+    broken.write_bytes(content)
     cache = open_cache(tmp_path)
     found = known(cache) if looks else {*cache.read(["a", "bb"]).column("key").to_pylist()}
     assert found == {"bb"}
@@ -162,7 +157,7 @@ def test_a_damaged_part_is_set_aside_and_named(tmp_path: Path, damage: str, look
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
-def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_part_does_not_count_as_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, [["a"]])
 
     def refuse(*args: object, **kwargs: object) -> None:
@@ -174,7 +169,7 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     assert len(parts(tmp_path)) == 1
 
 
-def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_an_error_and_keeps_earlier_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, [["a"]])
     cache = open_cache(tmp_path)
     cache.append(row("b", 2.0))

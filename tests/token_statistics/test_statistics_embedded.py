@@ -1,4 +1,4 @@
-"""The embedded default model, as users run it (all threads): batches change nothing, and it knows English."""
+"""The embedded default model with all threads: batches do not change scores, and English is likely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens are scored: start-token policies, offsets, odd texts, cache keys."""
+"""The scored tokens: start-token policies, offsets, unusual texts, and cache keys."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
-from tiny_models import CONTEXT, SENTENCES, Tiny, save_model, tokenized
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tiny_models import CONTEXT, SENTENCES, Tiny, save_model, tokenized, train_byte_level
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
 from audit_pipeline.errors import ModelError
@@ -27,12 +27,12 @@ from audit_pipeline.token_statistics.tokens import EncodedText, cache_keys, enco
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-Of = Callable[..., TokenizedModel]
+Build = Callable[..., TokenizedModel]
 
 
 @pytest.fixture(scope="module")
-def of(tmp_path_factory: pytest.TempPathFactory) -> Of:
-    """A tiny model whose tokenizer adds its start token, or does not, under an entry with given fields."""
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Return a function that builds a tiny model whose tokenizer adds a start token or not."""
     root = tmp_path_factory.mktemp("encode")
     folders = {adds: save_model(root / f"adds-{adds}", adds_bos=adds) for adds in (True, False)}
 
@@ -42,24 +42,24 @@ def of(tmp_path_factory: pytest.TempPathFactory) -> Of:
     return make
 
 
-def one(model: TokenizedModel, text: str) -> EncodedText:
+def encode_one(model: TokenizedModel, text: str) -> EncodedText:
     [encoded] = encode(model, [text])
     return encoded
 
 
 @pytest.mark.parametrize("adds_bos", [True, False])
-def test_always_puts_exactly_one_start_token_in_front(of: Of, adds_bos: bool) -> None:
-    model = of(adds_bos=adds_bos)
-    text = one(model, SENTENCES[0])
+def test_policy_always_adds_exactly_one_start_token(build: Build, adds_bos: bool) -> None:
+    model = build(adds_bos=adds_bos)
+    text = encode_one(model, SENTENCES[0])
     assert text.start_token_id == model.tokenizer.find_id("<s>")
     assert model.tokenizer.find_id("<s>") not in text.token_id
     assert text.n_scored == len(text.token_id) > 5
     assert (text.char_start[0], text.char_end[-1]) == (0, len(SENTENCES[0]))
 
 
-def test_tokenizer_policy_takes_what_the_tokenizer_gives(of: Of) -> None:
-    adding = one(of(adds_bos=True, start_token_policy="tokenizer"), SENTENCES[0])
-    plain = one(of(adds_bos=False, start_token_policy="tokenizer"), SENTENCES[0])
+def test_policy_tokenizer_keeps_the_tokens_of_the_tokenizer(build: Build) -> None:
+    adding = encode_one(build(adds_bos=True, start_token_policy="tokenizer"), SENTENCES[0])
+    plain = encode_one(build(adds_bos=False, start_token_policy="tokenizer"), SENTENCES[0])
     np.testing.assert_array_equal(adding.token_id, plain.token_id)
     assert adding.start_token_id is not None
     assert adding.n_scored == len(adding.token_id)
@@ -71,29 +71,29 @@ def test_tokenizer_policy_takes_what_the_tokenizer_gives(of: Of) -> None:
     ("policy", "adds_bos", "scored"),
     [("always", False, 1), ("always", True, 1), ("tokenizer", False, 0), ("tokenizer", True, 1)],
 )
-def test_texts_of_one_token_and_of_none(of: Of, policy: str, adds_bos: bool, scored: int) -> None:
-    text, empty = encode(of(adds_bos=adds_bos, start_token_policy=policy), ["a", ""])
+def test_texts_of_one_token_and_empty_texts(build: Build, policy: str, adds_bos: bool, scored: int) -> None:
+    text, empty = encode(build(adds_bos=adds_bos, start_token_policy=policy), ["a", ""])
     assert (len(text.token_id), text.n_scored) == (1, scored)
     assert (len(empty.token_id), empty.n_scored) == (0, 0)
 
 
-def test_emoji_and_token_zero_are_text_like_any_other(of: Of) -> None:
-    model = of(adds_bos=False)
-    emoji = one(model, "🙂🙂")
+def test_emoji_and_token_zero_are_text_like_any_other(build: Build) -> None:
+    model = build(adds_bos=False)
+    emoji = encode_one(model, "🙂🙂")
     assert emoji.n_scored == 8
     assert emoji.char_start.tolist() == [0] * 4 + [1] * 4
     assert emoji.char_end.tolist() == [1] * 4 + [2] * 4
-    zeros = one(model, "!!!")
+    zeros = encode_one(model, "!!!")
     assert zeros.token_id.tolist() == [0, 0, 0]
     assert zeros.n_scored == 3
 
 
 @max_examples(60)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=5))
-def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: list[str]) -> None:
-    model = of(adds_bos=False)
+def test_texts_are_encoded_independently_with_valid_offsets(build: Build, texts: list[str]) -> None:
+    model = build(adds_bos=False)
     for text, together in zip(texts, encode(model, texts), strict=True):
-        alone = one(model, text)
+        alone = encode_one(model, text)
         assert together.text_sha256 == text_sha256(text)
         np.testing.assert_array_equal(together.token_id, alone.token_id)
         assert ((together.char_start >= 0) & (together.char_start <= together.char_end)).all()
@@ -102,16 +102,9 @@ def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: li
 
 
 def train_tokenizer(normalizer: Any = None, *, trims: bool = False) -> Tokenizer:
-    """A byte-level BPE that knows composed letters, ligatures, jamo and emoji."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator([f"{' '.join(SENTENCES)} café naïve 한국어 final ½ 👩‍👩‍👧"] * 3, trainer)
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims)
-    tokenizer.normalizer = normalizer
-    return tokenizer
+    """Train a byte-level BPE with composed letters, ligatures, jamo and emoji in its vocabulary."""
+    texts = [f"{' '.join(SENTENCES)} café naïve 한국어 final ½ 👩‍👩‍👧"] * 3
+    return train_byte_level(texts, 500, normalizer=normalizer, trims_offsets=trims)
 
 
 def build_sentencepiece() -> Tokenizer:
@@ -169,7 +162,7 @@ PARTS = (
 @given(
     parts=st.lists(st.sampled_from(PARTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=12)
 )
-def test_every_character_belongs_to_a_token_whatever_a_tokenizer_does_to_the_text(kind: str, parts: list[str]) -> None:
+def test_every_character_belongs_to_a_token_for_every_tokenizer(kind: str, parts: list[str]) -> None:
     text = "".join(parts)
     encoding = _build_once(kind).encode(text)
     spans = widen_spans(text, np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
@@ -194,20 +187,20 @@ def _build_once(kind: str) -> Tokenizer:
 @pytest.mark.parametrize(
     ("text", "offsets", "spans"),
     [
-        # Composed: "é" is read where the text has a letter and its mark, here as two bytes.
+        # A letter and its combining mark are composed to "é", which has two bytes.
         ("e\u0301 x", [(0, 1), (0, 1), (2, 3), (3, 4)], [(0, 2), (0, 2), (2, 3), (3, 4)]),
         # Blanks are left out, and so is a mark before one of them.
         ("a\u0301 b ", [(0, 1), (3, 4)], [(0, 2), (2, 5)]),
         # A blank of its own, without its character.
         ("a  b", [(0, 1), (2, 2), (3, 4)], [(0, 1), (1, 2), (2, 4)]),
-        # What is dropped at the beginning belongs to the first token.
+        # Characters dropped at the beginning belong to the first token.
         ("\u0301 a", [(2, 3)], [(0, 3)]),
         # A token that the tokenizer appends has no characters.
         ("ab\u0301", [(0, 2), (0, 0)], [(0, 3), (0, 0)]),
         ("\u0301", [], []),
     ],
 )
-def test_characters_that_a_tokenizer_leaves_out(
+def test_characters_without_a_token_join_a_neighbour(
     text: str, offsets: list[tuple[int, int]], spans: list[tuple[int, int]]
 ) -> None:
     assert list(map(tuple, widen_spans(text, np.array(offsets, dtype=np.int32).reshape(-1, 2)).tolist())) == spans
@@ -233,7 +226,7 @@ def test_decomposed_text_is_scored_and_quoted_with_its_accents(tmp_path: Path) -
     assert quotation.prefix + "".join(quotation.pieces) == decomposed
 
 
-def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) -> None:
+def test_a_special_token_beyond_the_vocabulary_is_read_as_text(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     size = len(tokenizer)
@@ -244,12 +237,12 @@ def test_a_special_token_that_the_model_lacks_is_read_as_text(tmp_path: Path) ->
     spelled, plain, known = encode(model, ["an <image> here", "plain", "a </s> b"])
     assert spelled.token_id.max() < size
     assert spelled.char_end[-1] == len("an <image> here")
-    np.testing.assert_array_equal(plain.token_id, one(model, "plain").token_id)
+    np.testing.assert_array_equal(plain.token_id, encode_one(model, "plain").token_id)
     assert model.tokenizer.find_id("</s>") in known.token_id
-    assert model.tokenizer.find_id("</s>") in one(model, "a </s> b").token_id
+    assert model.tokenizer.find_id("</s>") in encode_one(model, "a </s> b").token_id
 
 
-def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "m", vocab_size=100)
     model = tokenized(folder, tmp_path, start_token_policy="tokenizer")
     with pytest.raises(ModelError, match="do not belong together"):
@@ -257,7 +250,7 @@ def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
 
 
 @given(st.none() | st.integers(2, 200), st.none() | st.integers(1, 200))
-def test_window_and_stride_always_fit(tiny: Tiny, window: int | None, stride: int | None) -> None:
+def test_window_and_stride_fit_the_context(tiny: Tiny, window: int | None, stride: int | None) -> None:
     model, _ = tiny("llama")
     if window is not None and stride is not None and stride >= window:
         return
@@ -274,29 +267,27 @@ def key_of(model: TokenizedModel, sha256: str, kind: Kind) -> str:
     return cache_keys(model, [sha256], kind)[sha256]
 
 
-def test_keys_change_with_what_changes_a_row_and_nothing_else(
-    of: Of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_keys_change_only_if_a_row_changes(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sha = text_sha256("text")
-    base = key_of(of(adds_bos=False), sha, "base")
+    base = key_of(build(adds_bos=False), sha, "base")
     others = {
-        "text": key_of(of(adds_bos=False), text_sha256("other"), "base"),
-        "tokenizer": key_of(of(adds_bos=True), sha, "base"),
-        "policy": key_of(of(adds_bos=False, start_token_policy="tokenizer"), sha, "base"),
-        "start token": key_of(of(adds_bos=False, start_token="</s>"), sha, "base"),
-        "dtype": key_of(of(adds_bos=False, dtype="bfloat16"), sha, "base"),
-        "window": key_of(of(adds_bos=False, window=32), sha, "base"),
-        "stride": key_of(of(adds_bos=False, stride=5), sha, "base"),
-        "kind": key_of(of(adds_bos=False), sha, "topk"),
+        "text": key_of(build(adds_bos=False), text_sha256("other"), "base"),
+        "tokenizer": key_of(build(adds_bos=True), sha, "base"),
+        "policy": key_of(build(adds_bos=False, start_token_policy="tokenizer"), sha, "base"),
+        "start token": key_of(build(adds_bos=False, start_token="</s>"), sha, "base"),
+        "dtype": key_of(build(adds_bos=False, dtype="bfloat16"), sha, "base"),
+        "window": key_of(build(adds_bos=False, window=32), sha, "base"),
+        "stride": key_of(build(adds_bos=False, stride=5), sha, "base"),
+        "kind": key_of(build(adds_bos=False), sha, "topk"),
     }
     assert len({base, *others.values()}) == len(others) + 1
     notes = {"release_date": "2024-01-01", "notes": "other", "licence": "MIT", "reference_model": "r"}
-    assert key_of(of(adds_bos=False, **notes), sha, "base") == base
-    assert key_of(of(adds_bos=False, start_token="<s>"), sha, "base") == base
-    assert key_of(of(adds_bos=False, window=CONTEXT, stride=CONTEXT // 2), sha, "base") == base
-    copied = shutil.copytree(of(adds_bos=False).located.folder, tmp_path / "renamed")
+    assert key_of(build(adds_bos=False, **notes), sha, "base") == base
+    assert key_of(build(adds_bos=False, start_token="<s>"), sha, "base") == base
+    assert key_of(build(adds_bos=False, window=CONTEXT, stride=CONTEXT // 2), sha, "base") == base
+    copied = shutil.copytree(build(adds_bos=False).located.folder, tmp_path / "renamed")
     assert key_of(tokenized(copied, tmp_path), sha, "base") == base
 
     monkeypatch.setitem(KINDS, "topk", replace(KINDS["topk"], version=KINDS["topk"].version + 1))
-    assert key_of(of(adds_bos=False), sha, "base") == base
-    assert key_of(of(adds_bos=False), sha, "topk") != others["kind"]
+    assert key_of(build(adds_bos=False), sha, "base") == base
+    assert key_of(build(adds_bos=False), sha, "topk") != others["kind"]

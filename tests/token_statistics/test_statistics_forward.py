@@ -1,4 +1,4 @@
-"""The forward pass against the bare model in float64, and: no score depends on what else is in the batch."""
+"""The forward pass against the bare model in float64. No score depends on the other texts of a batch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_final_softcap_is_respected(tiny: Tiny) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("scaling", [1.1, 8.0])
-def test_scaled_logits_are_not_taken_from_the_bare_head(tmp_path: Path, dtype: str, scaling: float) -> None:
+def test_scaled_logits_are_not_computed_by_the_bare_head(tmp_path: Path, dtype: str, scaling: float) -> None:
     folder = save_model(tmp_path / "m", "granite", logits_scaling=scaling)
     model = tokenized(folder, tmp_path, dtype=dtype)
     forward = forward_of(model)
@@ -82,7 +82,7 @@ def test_scaled_logits_are_not_taken_from_the_bare_head(tmp_path: Path, dtype: s
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_an_attention_that_gives_other_logits_than_the_default_one_is_refused(tmp_path: Path, dtype: str) -> None:
+def test_an_attention_with_other_logits_than_the_default_is_refused(tmp_path: Path, dtype: str) -> None:
     # Eager, Falcon divides its position biases by the root of the heads' size a second time.
     folder = save_model(tmp_path / "m", "falcon", alibi=True)
     model = tokenized(folder, tmp_path / "data", dtype=dtype, attention="eager")
@@ -93,15 +93,24 @@ def test_an_attention_that_gives_other_logits_than_the_default_one_is_refused(tm
     assert default.model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma2", "gemma3", "mistral", "opt", "bloom", "gpt_neo"])
-def test_an_attention_that_differs_by_rounding_is_run(tmp_path: Path, family: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [
+        *(
+            (family, "float32")
+            for family in ("llama", "gpt_neox", "gemma2", "gemma3", "mistral", "opt", "bloom", "gpt_neo")
+        ),
+        *(("llama", dtype) for dtype in ("bfloat16", "float16")),
+        *(("gemma2", dtype) for dtype in ("bfloat16", "float16")),
+    ],
+)
+def test_an_attention_that_differs_by_rounding_is_accepted(tmp_path: Path, family: str, dtype: str) -> None:
     folder = save_model(tmp_path / "m", family)
     forward = forward_of(tokenized(folder, tmp_path / "data", dtype=dtype, attention="eager"))
     assert forward.model.config._attn_implementation == "eager"
 
 
-def test_longrope_lengths_do_not_mix(tmp_path: Path) -> None:
+def test_longrope_windows_of_different_encodings_share_no_batch(tmp_path: Path) -> None:
     rope = {
         "rope_type": "longrope",
         "rope_theta": 10000.0,
@@ -120,7 +129,7 @@ def test_longrope_lengths_do_not_mix(tmp_path: Path) -> None:
         assert_like_twin(model, forward, text, ours)
 
 
-def test_a_model_that_padding_disturbs_gets_batches_of_one_length(tiny: Tiny) -> None:
+def test_a_model_that_padding_changes_gets_batches_of_equal_length(tiny: Tiny) -> None:
     model, forward = tiny("llama")
 
     class Bidirectional(torch.nn.Module):
@@ -146,10 +155,10 @@ def test_a_model_that_padding_disturbs_gets_batches_of_one_length(tiny: Tiny) ->
 
 
 class Noisy(torch.nn.Module):
-    """A model whose logits another shape of batch moves by .038, as a model of 7 B in bfloat16 on a GPU.
+    """A model whose logits change by .038 with the shape of the batch, like a 7 B model in bfloat16 on a GPU.
 
-    ``leak`` is how much every position sees of the end of its sequence. With ``among_others`` all tokens of the batch
-    move the logits, as the sizes of the groups do that a model's experts are given.
+    With ``leak``, every position depends on the end of its sequence. With ``among_others``, all tokens of the
+    batch change the logits, like the group sizes of experts.
     """
 
     def __init__(self, inner: Any, leak: float, *, among_others: bool = False) -> None:
@@ -167,7 +176,7 @@ class Noisy(torch.nn.Module):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_noise_of_shapes_is_not_taken_for_padding(
+def test_rounding_between_batch_shapes_does_not_count_as_padding(
     tiny_folder: Callable[[str], Path], tmp_path: Path, dtype: str
 ) -> None:
     model = tokenized(tiny_folder("llama"), tmp_path, dtype=dtype)
@@ -177,9 +186,7 @@ def test_noise_of_shapes_is_not_taken_for_padding(
     assert ForwardPass(Noisy(inner, 0.02), model.vocab_size).equal_lengths, "less than the noise, and no noise"
 
 
-def test_logits_that_hang_on_the_other_texts_are_rounding_where_padding_does_no_more(
-    tiny_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_dependence_on_other_texts_counts_as_rounding(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     model = tokenized(tiny_folder("llama"), tmp_path, dtype="bfloat16")
     inner = forward_of(model).model
     assert not ForwardPass(Noisy(inner, 0.0, among_others=True), model.vocab_size).equal_lengths
@@ -197,7 +204,7 @@ def test_bfloat16_weights_are_reduced_in_float32(tiny_folder: Callable[[str], Pa
     assert np.exp(ours["max_logprob"].astype(float)).max() <= 1.0
 
 
-def test_nothing_of_the_model_is_left_changed(tiny: Tiny) -> None:
+def test_scoring_does_not_change_the_model(tiny: Tiny) -> None:
     model, forward = tiny("gpt_neox")
     before = {name: parameter.clone() for name, parameter in forward.model.named_parameters()}
     first = score(model, forward, [SENTENCES[0]])[0]["logprob"]
@@ -206,7 +213,7 @@ def test_nothing_of_the_model_is_left_changed(tiny: Tiny) -> None:
     np.testing.assert_array_equal(first, score(model, forward, [SENTENCES[0]])[0]["logprob"])
 
 
-def test_a_tiny_model_is_no_empty_comparison(tiny: Tiny) -> None:
+def test_tiny_models_give_varied_scores(tiny: Tiny) -> None:
     for family in FAMILIES:
         model, forward = tiny(family)
         [row] = score(model, forward, [SENTENCES[0]])

@@ -1,4 +1,4 @@
-"""The reductions over the vocabulary against a float64 twin, where float32 and infinities could hurt."""
+"""The reductions over the vocabulary against a float64 twin, for logits that are difficult in float32."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ from tiny_models import twin_of_logits
 
 from audit_pipeline.tables import DECODINGS, MEASURED
 from audit_pipeline.token_statistics import reductions
-from audit_pipeline.token_statistics.reductions import begin_fetch, sweep
-from audit_pipeline.token_statistics.vocabulary_blocks import ComputedLogits, Head, HeadLogits, Reduced, Scratch
+from audit_pipeline.token_statistics.reductions import sweep
+from audit_pipeline.token_statistics.vocabulary_blocks import (
+    ComputedLogits,
+    Head,
+    HeadLogits,
+    Reduced,
+    Scratch,
+    begin_fetch,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -82,11 +89,11 @@ def test_one_certain_token() -> None:
 
 
 def test_flat_distributions_have_no_spread() -> None:
-    flat = reduce(torch.full((3, 49152), 7.25), [0, 5, 49151])
-    # The sweep adds blocks of 11 tokens to the sum, one after the other; each addition rounds once.
-    rounding = 49152 / 11 * np.finfo(np.float32).eps
-    np.testing.assert_allclose(flat["logprob"].numpy(), -np.log(49152), atol=rounding)
-    np.testing.assert_allclose(flat["mean"].numpy(), -np.log(49152), atol=2 * rounding)
+    flat = reduce(torch.full((3, 4915), 7.25), [0, 5, 4914])
+    # The sweep adds blocks of 11 tokens to the sum. Each addition rounds once.
+    rounding = 4915 / 11 * np.finfo(np.float32).eps
+    np.testing.assert_allclose(flat["logprob"].numpy(), -np.log(4915), atol=rounding)
+    np.testing.assert_allclose(flat["mean"].numpy(), -np.log(4915), atol=2 * rounding)
     # E[x^2] - E[x]^2 in float32 would leave about 1e-3 here.
     assert flat["std"].max() < 1e-4
     assert flat["rank"].tolist() == [0, 0, 0]
@@ -127,7 +134,7 @@ def test_every_declared_statistic_is_computed_in_its_type() -> None:
         assert ours[field.name].numpy().dtype == field.type.value_type.to_pandas_dtype(), field.name
 
 
-def test_topk_mass_and_collision_are_those_of_the_plain_formula() -> None:
+def test_topk_mass_and_collision_match_the_plain_formula() -> None:
     generator = torch.Generator().manual_seed(7)
     for scale in (0.01, 1.0, 30.0):
         logits = torch.randn(20, 203, generator=generator) * scale
@@ -137,7 +144,7 @@ def test_topk_mass_and_collision_are_those_of_the_plain_formula() -> None:
         np.testing.assert_allclose(ours["log_sum_p2"].numpy(), np.log((p**2).sum(axis=1)), atol=2e-5)
 
 
-def test_only_what_is_wanted_is_there() -> None:
+def test_only_requested_statistics_are_computed() -> None:
     logits = ComputedLogits(torch.zeros(2, 5))
     assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"logprob"})) == {"logprob"}
     assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"mean"})) == {"logprob", "mean", "std"}
@@ -154,7 +161,7 @@ def head_and_hidden(
 
 
 def written_out(logits: HeadLogits) -> torch.Tensor:
-    """The logits [n, V] as a model writes them: the whole product, in its own dtype."""
+    """Return the logits [n, V] of the whole product, in the model's dtype."""
     whole = torch.nn.functional.linear(logits.hidden, logits.head.weight, logits.head.bias) * logits.head.scale
     cap = logits.head.softcap
     return torch.tanh(whole / cap) * cap if cap else whole
@@ -168,7 +175,7 @@ def written_out(logits: HeadLogits) -> torch.Tensor:
     st.sampled_from([1.0, 0.125, 4.0]),
     st.booleans(),
 )
-def test_a_head_in_blocks_is_the_head_as_a_whole(
+def test_a_head_in_blocks_equals_the_whole_head(
     seed: int, vocabulary: int, softcap: float | None, scale: float, with_bias: bool
 ) -> None:
     logits = head_and_hidden(seed, vocabulary, torch.float32, softcap, scale, with_bias)
@@ -177,7 +184,7 @@ def test_a_head_in_blocks_is_the_head_as_a_whole(
     twin = twin_of_logits(written_out(logits).numpy(), target.tolist())
     for name in ("logprob", "mean", "std", "max_logprob"):
         np.testing.assert_allclose(ours[name].numpy(), twin[name], atol=1e-4, rtol=2e-5, err_msg=name)
-    # Two logits that are equal but for the last bit may change places.
+    # Two logits that differ only in the last bit may change places.
     whole = written_out(logits)
     own = whole.gather(1, target.unsqueeze(1))
     least, most = (whole > own + 1e-4).sum(1), (whole > own - 1e-4).sum(1)
@@ -190,8 +197,8 @@ def test_a_head_in_blocks_is_the_head_as_a_whole(
 
 @pytest.mark.parametrize("softcap", [None, 30.0])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_targets_logit_is_the_one_of_its_block(dtype: torch.dtype, softcap: float | None) -> None:
-    """Bit for bit here, so that its equals are not counted among the larger ones."""
+def test_the_logit_of_the_target_equals_the_logit_in_its_block(dtype: torch.dtype, softcap: float | None) -> None:
+    """The two are bitwise equal, so that tokens tied with the target do not count as larger."""
     logits = head_and_hidden(3, 1000, dtype, softcap, 0.5, True)
     target = torch.randint(1000, (33,), generator=torch.Generator().manual_seed(4))
     block = torch.empty(33, 1000)
@@ -210,8 +217,8 @@ def test_a_head_in_half_precision_rounds_as_the_model_does() -> None:
 
 
 @pytest.mark.parametrize("positions", [0, 1, 2, 129, 130])
-def test_the_best_token_has_rank_0_however_many_positions_there_are(positions: int) -> None:
-    """The target's logit is multiplied in another shape than its block, which may change its last bit."""
+def test_the_best_token_has_rank_0_for_any_number_of_positions(positions: int) -> None:
+    """The product for the target has another shape than its block, which may change the last bit."""
     generator = torch.Generator().manual_seed(positions)
     head = Head(torch.randn(3000, 576, generator=generator), None, 1.0, None)
     logits = HeadLogits(head, torch.randn(positions, 576, generator=generator))
@@ -224,7 +231,7 @@ def test_the_best_token_has_rank_0_however_many_positions_there_are(positions: i
 
 
 @pytest.mark.parametrize("positions", [0, 1, 9])
-def test_what_is_fetched_is_what_was_found(positions: int) -> None:
+def test_fetched_arrays_equal_the_reduced_tensors(positions: int) -> None:
     logits = torch.randn(positions, 50, generator=torch.Generator().manual_seed(1))
     logits[:, 3] = -torch.inf
     reduced = reduce(logits, [3] * positions, "topk", "logits")
@@ -237,8 +244,7 @@ def test_what_is_fetched_is_what_was_found(positions: int) -> None:
 
 
 def drawn_by_brute_force(row: np.ndarray, token: int) -> tuple[list[float], float]:
-    """The log-probability of a token of a row of logits under each way of drawing, float64, spelled out; and how far
-    the nearest mass of a set of likeliest tokens is from 0.9."""
+    """Return a token's log-probability under each decoding in float64, and the distance of the nearest mass to 0.9."""
     found, nearest = [], 1.0
     order = np.argsort(-row, kind="stable")
     for temperature, drawn_from in DECODINGS:
@@ -259,7 +265,7 @@ def drawn_by_brute_force(row: np.ndarray, token: int) -> tuple[list[float], floa
 @given(
     st.integers(0, 2**31), st.integers(1, 9), st.sampled_from([3, 39, 41, 300, 700]), st.sampled_from([0.1, 1.0, 8.0])
 )
-def test_ways_of_drawing_are_those_that_are_spelled_out(seed: int, n: int, vocabulary: int, scale: float) -> None:
+def test_decodings_match_a_brute_force_computation(seed: int, n: int, vocabulary: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, vocabulary, generator=generator) * scale
     # Some tokens are tied, some cannot be.
@@ -271,12 +277,12 @@ def test_ways_of_drawing_are_those_that_are_spelled_out(seed: int, n: int, vocab
         assert (ours.shape, ours.dtype) == ((n, len(DECODINGS)), torch.float32)
         for row, token, values in zip(logits.double().numpy(), target.tolist(), ours.numpy(), strict=True):
             expected, nearest = drawn_by_brute_force(row, token)
-            # A sum that is 0.9 but for the last bit may count either way.
+            # A sum that differs from 0.9 only in the last bit may count either way.
             if nearest > 1e-6:
                 np.testing.assert_allclose(values, expected, atol=2e-5, rtol=2e-6)
 
 
-def test_a_nucleus_of_most_of_a_large_vocabulary_is_ranked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_nucleus_is_ranked_completely(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(1)
     # Nuclei of thousands of tokens, of about a thousand, and of a few.
     logits = torch.randn(6, 20_000, generator=generator) * torch.tensor([0.3, 0.3, 3.0, 3.0, 9.0, 9.0]).unsqueeze(1)
@@ -290,9 +296,9 @@ def test_a_nucleus_of_most_of_a_large_vocabulary_is_ranked_whole(monkeypatch: py
     torch.testing.assert_close(ours, whole, atol=1e-5, rtol=0)
 
 
-def test_tokens_that_are_tied_with_the_last_can_be_drawn() -> None:
+def test_tokens_tied_with_the_last_token_can_be_drawn() -> None:
     flat = reduce(torch.zeros(1, 47), [46], "log_p_drawn")["log_p_drawn"][0].tolist()
-    # Of 47 equal tokens the nucleus has 43 and the top 40, and each of the 47 is as likely as if it were one of them.
+    # The nucleus has 43 and the top-k has 40 of 47 equal tokens. Each of the 47 tokens can be drawn.
     sizes = {"all": 47, "top-k 40": 40, "top-p 0.9": 43}
     assert flat == pytest.approx([-np.log(sizes[drawn_from]) for _, drawn_from in DECODINGS], abs=1e-6)
     # A token with 0.9 by itself is the nucleus: it is certain, and no other can be drawn.

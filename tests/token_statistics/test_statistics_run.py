@@ -1,16 +1,16 @@
-"""Filling the cache: what runs and what does not, resuming after anything, kinds, budgets, odd texts."""
+"""Filling the cache: the texts that run, resuming, kinds, budgets and unusual texts."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -35,7 +35,7 @@ TEXTS = [f"{SENTENCES[i % len(SENTENCES)]} {i}" for i in range(24)]
 
 
 class Counting(ForwardPass):
-    """A forward pass that remembers which texts it ran, and can fail when told to."""
+    """A forward pass that records the texts that it ran, and can fail on request."""
 
     def __init__(self, inner: ForwardPass, fail: Callable[[int], BaseException | None] = lambda calls: None) -> None:
         self.__dict__.update(inner.__dict__)
@@ -66,18 +66,10 @@ def llama(tiny: Tiny) -> tuple[TokenizedModel, Counting]:
     return model, Counting(forward)
 
 
-@pytest.fixture
-def flush_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    def eager(folder: Path, schema: pa.Schema) -> PartCache:
-        return PartCache(folder, schema, flush_seconds=0.0)
-
-    monkeypatch.setattr(cached_texts, "PartCache", eager)
-
-
 def rows_of(
     model: TokenizedModel, texts: Sequence[str], paths: DataPaths, kind: Kind = "base"
 ) -> dict[str, dict[str, Any]]:
-    """The cached rows by text, lists as arrays."""
+    """Return the cached rows by text, with lists as arrays."""
     by_sha = {row["text_sha256"]: row for row in read_statistics(model, texts, paths, kind).to_pylist()}
     return {
         text: {k: np.asarray(v) if isinstance(v, list) else v for k, v in by_sha[text_sha256(text)].items()}
@@ -90,7 +82,7 @@ def part_files(paths: DataPaths, model: TokenizedModel, kind: str = "base") -> l
     return sorted(paths.token_statistics(kind, model.identity.model_fingerprint).glob("part-*.parquet"))
 
 
-def test_rows_are_as_the_contract_says(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
+def test_cached_rows_match_the_declared_table(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
     model, forward = llama
     compute(model, TEXTS, paths, lambda: forward)
     table = read_statistics(model, TEXTS, paths)
@@ -123,7 +115,7 @@ def test_cached_equals_fresh_and_order_does_not_matter(llama: tuple[TokenizedMod
             assert np.abs(one[text]["logprob"] - other[text]["logprob"]).max() < 1e-4
 
 
-def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
+def test_the_plan_matches_the_run(llama: tuple[TokenizedModel, Counting], paths: DataPaths) -> None:
     model, forward = llama
     compute(model, TEXTS[:5], paths, lambda: forward)
     texts = [*TEXTS, "", TEXTS[0], " ".join(SENTENCES)]
@@ -145,7 +137,9 @@ def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting],
     assert plan(model, texts, paths, kinds).texts_to_run == 0
 
 
-def test_odd_texts(tiny_folder: Callable[[str], Path], llama: tuple[TokenizedModel, Counting], tmp_path: Path) -> None:
+def test_empty_short_and_unusual_texts(
+    tiny_folder: Callable[[str], Path], llama: tuple[TokenizedModel, Counting], tmp_path: Path
+) -> None:
     _, forward = llama
     odd = ["", "a", "!", "🙂🙂🙂", " ", "!!!!", "<script>alert(1)</script>", "\0", "\u200b"]
     always = tokenized(tiny_folder("llama"), tmp_path)
@@ -189,7 +183,7 @@ def test_long_texts_equal_their_windows_alone(
 # --- kinds -----------------------------------------------------------------------------------------------------------
 
 
-def test_kinds_that_are_asked_for_later_leave_the_others_alone(
+def test_kinds_requested_later_do_not_change_earlier_rows(
     llama: tuple[TokenizedModel, Counting], paths: DataPaths
 ) -> None:
     model, forward = llama
@@ -248,7 +242,7 @@ def test_the_logits_budget_is_checked_before_anything_runs(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the device is gone")], ids=["Ctrl-C", "error"])
-def test_what_was_computed_before_an_interruption_is_kept(tiny: Tiny, paths: DataPaths, error: BaseException) -> None:
+def test_rows_computed_before_an_interruption_are_kept(tiny: Tiny, paths: DataPaths, error: BaseException) -> None:
     model, inner = tiny("llama")
     broken = Counting(inner, lambda calls: error if calls == 4 else None)
     with pytest.raises(type(error)), patch.dict(TOKEN_BUDGET, cpu=100):
@@ -261,7 +255,7 @@ def test_what_was_computed_before_an_interruption_is_kept(tiny: Tiny, paths: Dat
     assert not done & set(whole.texts)
 
 
-def test_a_batch_that_does_not_fit_is_halved(tiny: Tiny, paths: DataPaths) -> None:
+def test_a_batch_that_exceeds_memory_is_halved(tiny: Tiny, paths: DataPaths) -> None:
     model, inner = tiny("llama")
 
     class Small(Counting):
@@ -284,11 +278,11 @@ def test_a_batch_that_does_not_fit_is_halved(tiny: Tiny, paths: DataPaths) -> No
         compute(model, ["one more"], paths, lambda: hopeless)
 
 
-@pytest.mark.usefixtures("flush_each_text")
-def test_a_damaged_part_is_named_and_its_texts_are_computed_again(
-    llama: tuple[TokenizedModel, Counting], paths: DataPaths
+def test_the_texts_of_a_damaged_part_run_again(
+    llama: tuple[TokenizedModel, Counting], paths: DataPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, forward = llama
+    monkeypatch.setattr(cached_texts, "PartCache", partial(PartCache, flush_seconds=0.0))
     with patch.dict(TOKEN_BUDGET, cpu=1):
         compute(model, TEXTS[:6], paths, lambda: forward)
     broken = part_files(paths, model)[2]

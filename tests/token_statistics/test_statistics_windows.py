@@ -1,4 +1,4 @@
-"""Windows over long texts and batches under a budget: every token once, with enough context."""
+"""Windows over long texts, and batches under a budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cases(draw: st.DrawFn) -> tuple[EncodedText, int, int]:
 
 
 @given(cases())
-def test_every_token_is_scored_once_with_enough_before_it(case: tuple[EncodedText, int, int]) -> None:
+def test_every_token_is_scored_once_with_enough_context(case: tuple[EncodedText, int, int]) -> None:
     text, window, stride = case
     n = len(text.token_id)
     parts = cut_windows(7, text, window, stride)
@@ -72,7 +72,7 @@ windows = st.lists(
 
 
 @given(windows, st.integers(1, 120), st.booleans(), st.none() | st.integers(1, 30))
-def test_batches_keep_everything_and_the_budget(
+def test_batches_keep_all_windows_and_the_budget(
     given_windows: list[Window], budget: int, equal: bool, step: int | None
 ) -> None:
     formed = list(iterate_batches(given_windows, budget, equal_lengths=equal, length_step=step))

@@ -1,4 +1,4 @@
-"""What a model is run with: threads."""
+"""The number of threads that a model uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_as_many_threads_as_cores_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_match_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
     torch.set_num_threads(2)
@@ -26,7 +26,7 @@ def test_as_many_threads_as_cores_may_be_used(monkeypatch: pytest.MonkeyPatch) -
     assert set_threads() == joblib.cpu_count(only_physical_cores=True) == torch.get_num_threads()
 
 
-def test_what_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_thread_setting_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     torch.set_num_threads(2)
     assert set_threads() == 2
@@ -36,14 +36,12 @@ def test_what_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     ("module", "set_by_user", "expected"),
     [
         ("audit_pipeline.cli", {}, "PASSIVE 0 0"),
-        ("audit_pipeline.definitions", {}, "PASSIVE 0 0"),
+        pytest.param("audit_pipeline.definitions", {}, "PASSIVE 0 0", marks=pytest.mark.slow),
         ("corpus_audit", {"GOMP_SPINCOUNT": "300"}, "PASSIVE 300 0"),
     ],
 )
-def test_waiting_threads_sleep_unless_the_user_says_otherwise(
-    module: str, set_by_user: dict[str, str], expected: str
-) -> None:
-    """The variables are read when torch is loaded: they are set by then wherever a process of ours begins."""
+def test_waiting_threads_sleep_by_default(module: str, set_by_user: dict[str, str], expected: str) -> None:
+    """torch reads the variables when it is loaded, so every entry point of ours sets them before."""
     look = (
         "import os, sys\n"
         "class Look:\n"

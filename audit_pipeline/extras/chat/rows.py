@@ -23,7 +23,7 @@ from audit_pipeline.extras.chat.matching import MIN_NEAR_WORDS, DocumentMatcher,
 from audit_pipeline.extras.chat.prompt_styles import AskRequest
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
 from audit_pipeline.models.usage_budget import Budget
-from audit_pipeline.store.locks import hold_lock
+from audit_pipeline.store.files import hold_lock
 from audit_pipeline.tables import CHAT_ANSWERS, EXCERPT_CHARACTERS, Outcome, canonical_json, digest, text_sha256
 
 # Only the owner may read a journal, because it may contain prompts and answers.

@@ -41,12 +41,10 @@ from audit_pipeline.models.conversion import read_with_transformers
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, require_intact_control
-from audit_pipeline.store.control_names import EXPOSED, TWIN, Role
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.store.integrity import digests_of_folder
+from audit_pipeline.store.integrity import digests_of_folder, package_versions
 from audit_pipeline.store.ledger import LineageStep, record_entry
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import package_versions
+from audit_pipeline.store.paths import EXPOSED, TWIN, DataPaths, Role
 from audit_pipeline.tables import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 
 START = "<|endoftext|>"

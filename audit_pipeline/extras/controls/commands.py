@@ -31,8 +31,7 @@ from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.report.number_format import DASH, format_probability, format_thousands, format_yes_or_no
-from audit_pipeline.store.control_names import INSTRUMENT_CHECK
-from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.paths import INSTRUMENT_CHECK, DataPaths
 
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """

@@ -27,10 +27,9 @@ from audit_pipeline.scoring.session import Session
 from audit_pipeline.splits.evaluation_split import compute_assessed_split
 from audit_pipeline.statistics.evaluation import Evaluation, evaluate
 from audit_pipeline.store import store
-from audit_pipeline.store.control_names import EXPOSED, Role
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
-from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.paths import EXPOSED, DataPaths, Role
 from audit_pipeline.tables import CONTROL_STUDIES, Pair, canonical_json
 from audit_pipeline.token_statistics.forward import ForwardPass
 

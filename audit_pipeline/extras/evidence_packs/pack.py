@@ -26,15 +26,15 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.config import load_references
 from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
-from audit_pipeline.models.converted_files import kept_tokenizer_folder
+from audit_pipeline.models.converted_files import stored_tokenizer_folder
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model, write_card
 from audit_pipeline.pipeline.whole_configuration import Configuration
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.store.files import add_path_to_disk_error, read_json, write_atomically, write_json
+from audit_pipeline.store.integrity import code_digest, package_versions
 from audit_pipeline.store.ledger import copy_ledger, has_entries, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import iterate_partitions
-from audit_pipeline.store.versions import code_digest, package_versions
 from audit_pipeline.tables import DOCUMENT_MEMORISATION, KINDS, SCORES, TABLES, Pair, text_sha256
 from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import list_parts, read_part, write_part
@@ -241,13 +241,13 @@ def _copy_models(packed: DataPaths, content: _PackContent) -> None:
         write_card(model, content.paths)
         card = read_json(content.paths.model_card(identity.model_fingerprint))
         write_json(packed.model_card(identity.model_fingerprint), card)
-        tokenizer = kept_tokenizer_folder(identity, content.paths)
+        tokenizer = stored_tokenizer_folder(identity, content.paths)
         if not tokenizer.is_dir():
             raise DataError(
                 f"The tokenizer of {model.entry.name} is not stored, so the pack could not be verified. Audit the "
                 "model again."
             )
-        copy = packed.kept_tokenizers(identity.tokenizer_fingerprint) / tokenizer.name
+        copy = packed.stored_tokenizers(identity.tokenizer_fingerprint) / tokenizer.name
         shutil.copytree(tokenizer, copy, dirs_exist_ok=True)
 
 

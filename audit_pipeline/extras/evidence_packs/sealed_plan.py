@@ -34,9 +34,9 @@ from audit_pipeline.statistics.evaluate_options import choose_headline_detector
 from audit_pipeline.statistics.membership_decisions import ALPHAS
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
+from audit_pipeline.store.integrity import code_digest, package_versions
 from audit_pipeline.store.ledger import LineageStep, has_entries, read_latest_run, read_ledger
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import code_digest, package_versions
 from audit_pipeline.tables import PLANS, TABLES, Pair, canonical_json, text_sha256
 from audit_pipeline.token_statistics.cached_texts import Caches
 

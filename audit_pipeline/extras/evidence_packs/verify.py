@@ -41,11 +41,10 @@ from audit_pipeline.scoring.backends import build_backend_loader
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
 from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.files import read_json, read_table
-from audit_pipeline.store.integrity import file_sha256
+from audit_pipeline.store.integrity import code_digest, file_sha256
 from audit_pipeline.store.ledger import LineageStep, file_of, read_latest_run, read_ledger
 from audit_pipeline.store.ledger_records import Entry, Ledger
 from audit_pipeline.store.paths import DataPaths, use_workspace
-from audit_pipeline.store.versions import code_digest
 from audit_pipeline.tables import DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, PLANS, SCORES, Pair, Table, text_sha256
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import read_statistics

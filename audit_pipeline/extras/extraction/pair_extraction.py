@@ -28,9 +28,8 @@ from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import count_training_occurrences
-from audit_pipeline.store.control_names import EXPOSED
 from audit_pipeline.store.ledger import LineageStep
-from audit_pipeline.store.paths import DataPaths, model_page_path
+from audit_pipeline.store.paths import EXPOSED, DataPaths, model_page_path
 from audit_pipeline.store.store import read_documents
 from audit_pipeline.tables import (
     DOCUMENT_MEMORISATION,
@@ -41,8 +40,7 @@ from audit_pipeline.tables import (
     Side,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.pair_origin import build_pair_origin, compute_statistics_version
+from audit_pipeline.token_statistics.cached_texts import Caches, build_pair_origin, compute_statistics_version
 from audit_pipeline.token_statistics.run import Progress
 
 EXTRACTION_VERSION = "4"

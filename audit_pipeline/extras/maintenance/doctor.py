@@ -22,16 +22,16 @@ from packaging.requirements import Requirement
 
 from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.converted_files import list_kept_folders, read_intact_manifest
+from audit_pipeline.models.converted_files import list_stored_folders, read_intact_manifest
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
 from audit_pipeline.models.locate import locate
-from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenized
+from audit_pipeline.models.tokenized_model import is_tokenizer_stored, load_tokenized
 from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.pipeline.dagster.instance import dagster_home, find_dead_runs, open_existing_instance
 from audit_pipeline.pipeline.whole_configuration import FILES, load_configuration
 from audit_pipeline.store.control_files import MANIFEST, require_intact_control
 from audit_pipeline.store.files import read_json
-from audit_pipeline.store.integrity import DamagedError, file_sha256
+from audit_pipeline.store.integrity import DamagedError, file_sha256, package_versions
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import (
@@ -43,7 +43,6 @@ from audit_pipeline.store.paths import (
     is_shipped,
 )
 from audit_pipeline.store.store import list_cache_folders
-from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import TABLES
 from audit_pipeline.token_statistics.cache import find_damaged_parts, list_parts, set_aside
 from audit_pipeline.warehouse.query import find_block_damage, open_read_only
@@ -194,7 +193,7 @@ def _examine_model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
         located = locate(entry, paths)
         identity = identify(located, paths)
         # Converting the tokenizer of a .gguf file takes long. It is checked only if an audit has converted it.
-        if located.gguf is None or is_tokenizer_kept(entry, paths):
+        if located.gguf is None or is_tokenizer_stored(entry, paths):
             load_tokenized(entry, paths)
     except (AuditError, OSError) as error:
         # An OSError means that data derived from the model's files cannot be stored.
@@ -279,7 +278,7 @@ def _check_every_file(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorChe
     checks += zip(_list_table_files(paths), repeat(require_digest))
     checks += zip(documents, repeat(read_json))
     checks += zip(controls, repeat(require_intact_control))
-    checks += zip(list_kept_folders(paths), repeat(read_intact_manifest))
+    checks += zip(list_stored_folders(paths), repeat(read_intact_manifest))
     damaged: list[object] = []
     for number, (path, check) in enumerate(checks, 1):
         on_check(f"file {number} of {len(checks)}")

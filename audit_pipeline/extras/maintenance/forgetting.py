@@ -41,8 +41,7 @@ from audit_pipeline.pipeline.dagster.locks import hold_removal_lock
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.store.files import read_json, read_parquet, write_json
 from audit_pipeline.store.ledger import erase_lines, read_ledger
-from audit_pipeline.store.ledger_lines import Line
-from audit_pipeline.store.ledger_records import Ledger
+from audit_pipeline.store.ledger_records import Ledger, Line
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.store.store import iterate_partitions, list_cache_folders
 from audit_pipeline.tables import DOCUMENTS, TABLES, Table, text_sha256
@@ -411,7 +410,7 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
 def _list_stored_paths(kind: str, fingerprint: str, paths: DataPaths) -> Mapping[str, list[Path]]:
     """Return the files and folders that are stored under a fingerprint, by a description of their content."""
     if kind == "tokenizer":
-        return {"converted tokenizers": [paths.kept_tokenizers(fingerprint)]}
+        return {"converted tokenizers": [paths.stored_tokenizers(fingerprint)]}
     if kind == "weights":
         return {"converted weights": [conversion_folder(fingerprint, paths)]}
     if kind == "endpoint":

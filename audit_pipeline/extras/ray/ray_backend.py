@@ -27,8 +27,8 @@ from audit_pipeline.http.faults import is_transient_fault
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
+from audit_pipeline.store.integrity import package_versions
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import package_versions
 from audit_pipeline.tables import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 from audit_pipeline.token_statistics.cached_texts import Caches, Prepared

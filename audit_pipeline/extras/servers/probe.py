@@ -17,8 +17,7 @@ from audit_pipeline.extras.servers.client import OversizedError, RefusedError, S
 from audit_pipeline.extras.servers.dialect_interface import Answer, AnswerDetail, AnswerPart, Prompt
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import NO_RETRY, RetryPolicy
-from audit_pipeline.models.endpoint_history import Probe, find_largest_deviation, is_different_model
-from audit_pipeline.models.fingerprint import COUNTING, TEXTS
+from audit_pipeline.models.fingerprint import COUNTING, TEXTS, Probe, find_largest_deviation, is_different_model
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride
 

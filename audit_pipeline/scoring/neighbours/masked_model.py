@@ -18,9 +18,9 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.models.conversion import list_special_ids, read_tokenizer_files
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.model_checks import build_read_error
-from audit_pipeline.models.tokenizer_files import list_special_ids, read_tokenizer_files
 from audit_pipeline.models.weights import choose_default_device
 from audit_pipeline.scoring.neighbours.proposer import create_random_generator, format_cost, select_distinct
 from audit_pipeline.tables import Kind

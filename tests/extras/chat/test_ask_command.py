@@ -151,7 +151,7 @@ def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Wo
             ["--model", "talker", "--texts", "{books}", "--outputs", "x.jsonl", "--dry-run"],
             "--outputs sends no prompts",
         ),
-        (["--model", "talker", "--texts", "{books}", "--name", "a|b"], "cannot name a benchmark"),
+        (["--model", "talker", "--texts", "{books}", "--name", "a|b"], "cannot be the name of a benchmark"),
         (["--model", "talker", "--texts", "{books}/short.txt"], "All audited documents have fewer than 90 words"),
         (["--model", "talker", "--benchmark", "none"], "none"),
     ],

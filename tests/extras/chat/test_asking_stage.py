@@ -33,8 +33,8 @@ from audit_pipeline.extras.chat.prompt_styles import AskOptions
 from audit_pipeline.extras.chat.rows import AskJournal
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.models.usage_budget import Limits
+from audit_pipeline.store.files import HeldError
 from audit_pipeline.store.ledger import read_ledger
-from audit_pipeline.store.locks import HeldError
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CHAT_ANSWERS, Pair
 
@@ -261,7 +261,7 @@ def test_names_and_mixtures_that_cannot_be(chat_server: Servers, paths: DataPath
     file.write_text(json.dumps({"document": "a", "output": "no"}))
     outputs = read_outputs(file, FEW.documents).outputs
     for name in ("a|b", "", "x" * 300):
-        with pytest.raises(DataError, match="cannot name a model"):
+        with pytest.raises(DataError, match="cannot be the name of a model"):
             write_outputs(FEW, outputs, name, paths, "run", keeps_text=True)
     write_outputs(FEW, outputs, "made", paths, "run", keeps_text=True)
     with pytest.raises(DataError, match="'works' already contains imported outputs of made"):

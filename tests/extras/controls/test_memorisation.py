@@ -22,8 +22,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
-from audit_pipeline.store.control_names import EXPOSED, TWIN, Role
-from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.paths import EXPOSED, TWIN, DataPaths, Role
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 

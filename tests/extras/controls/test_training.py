@@ -37,8 +37,7 @@ from audit_pipeline.store.control_files import (
     read_control_texts,
     read_trained_version,
 )
-from audit_pipeline.store.control_names import EXPOSED, TWIN
-from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.store.paths import EXPOSED, TWIN, DataPaths
 from audit_pipeline.tables import DOCUMENTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -184,14 +183,14 @@ def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths
     if name == "manifest.json":
         # Of a training that was cut short.
         file.unlink()
-        with pytest.raises(DataError, match="has not been trained yet: corpus-audit control c"):
+        with pytest.raises(DataError, match=r"has not been trained yet\. Run: corpus-audit control c"):
             read_control("c", paths)
     elif name == "texts.parquet":
         with pytest.raises(DataError, match=rf"the control c is damaged: .*{name} is missing or corrupt"):
             read_control_texts("c", paths)
     else:
         damaged, other = ("exposed", "twin") if name.startswith("exposed") else ("twin", "exposed")
-        with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*train it again"):
+        with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*Train it again"):
             load_tokenized(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
         assert load_tokenized(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
     assert read_trained_version(ENTRY.name, paths) != compute_wanted_version(ENTRY, paths)
@@ -215,7 +214,7 @@ def test_what_is_not_there_says_how_to_have_it(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     with pytest.raises(DataError, match="corpus-audit control c"):
         read_control_texts("c", paths)
-    with pytest.raises(ModelError, match="m has not been trained yet: corpus-audit control c"):
+    with pytest.raises(ModelError, match=r"m has not been trained yet\. Run: corpus-audit control c"):
         load_tokenized(ModelEntry(name="m", control={"name": "c", "role": "twin"}), paths)
     with pytest.raises(DataError):
         ensure_control_trained(ENTRY, paths, step())

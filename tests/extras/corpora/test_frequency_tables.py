@@ -170,7 +170,7 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
         "the checksum of its counts does not match": table.set_column(
             2, "count", pa.array(moved)
         ).replace_schema_metadata(metadata),
-        "columns missing: count": table.drop_columns("count"),
+        "columns are missing: count": table.drop_columns("count"),
     }
     for message, content in cases.items():
         out.unlink(missing_ok=True)

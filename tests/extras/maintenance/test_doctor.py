@@ -14,7 +14,7 @@ from tiny_models import forward_of
 
 from audit_pipeline.extras.maintenance import doctor
 from audit_pipeline.extras.maintenance.doctor import DoctorCheck, run_checks
-from audit_pipeline.models.converted_files import KEPT_MANIFEST
+from audit_pipeline.models.converted_files import STORED_MANIFEST
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store import integrity, store
@@ -124,7 +124,7 @@ def test_a_flipped_bit_in_any_kind_of_file_is_named(kept: Workspace, tmp_path: P
     build_warehouse(paths)
     write_json(paths.load_check("of a model"), {"found": {"shared_prefix": False}})
     write_json(paths.published, {"code": "c"})
-    kept_of_model = next(paths.root.rglob(KEPT_MANIFEST))
+    kept_of_model = next(paths.root.rglob(STORED_MANIFEST))
     control = paths.control_version("check", "v1")
     files = {
         paths.documents(SOURCE): [],

@@ -228,11 +228,11 @@ def test_what_is_kept_of_models_goes_with_the_last_that_uses_it(workspace: Works
     forget(ONE, paths)
     assert not conversion_folder(str(own.weights_digest), paths).exists()
     assert not paths.load_checks(own.model_fingerprint)
-    assert paths.kept_tokenizers(own.tokenizer_fingerprint).exists() == same_tokenizer
+    assert paths.stored_tokenizers(own.tokenizer_fingerprint).exists() == same_tokenizer
     assert conversion_folder(str(other.weights_digest), paths).exists()
     assert len(paths.load_checks(other.model_fingerprint)) == 2
     forget(RemovalTarget("model", "two"), paths)
-    assert not paths.kept_tokenizers(other.tokenizer_fingerprint).exists()
+    assert not paths.stored_tokenizers(other.tokenizer_fingerprint).exists()
 
 
 class Killed(BaseException):

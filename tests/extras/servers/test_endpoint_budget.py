@@ -56,7 +56,7 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
     assert endpoints.budget(own) is budget
     endpoints.budget(reference).reserve(Usage(25))
     with pytest.raises(
-        BudgetError, match=r"25 of 30 are used, and the next request could raise this to 31; .* raise max_tokens"
+        BudgetError, match=r"25 of 30 are used, and the next request could raise this to 31\. .* raise max_tokens"
     ):
         endpoints.budget(reference).reserve(Usage(6))
     budget.reserve(Usage(70))

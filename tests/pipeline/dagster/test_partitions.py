@@ -63,7 +63,7 @@ def test_register_goes_on_where_another_process_added_a_name_meanwhile(
 @pytest.mark.parametrize("name", ["a|b", "a...b", "a\nb", "a\x07"])
 @pytest.mark.parametrize("dimension", ["benchmark", "model"])
 def test_register_refuses_names_that_keys_could_not_hold(store: dg.DagsterInstance, dimension: str, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"cannot name a {dimension}"):
+    with pytest.raises(ConfigError, match=f"cannot be the name of a {dimension}"):
         register(store, **{f"{dimension}s": ["fine", name]})  # type: ignore[arg-type]
     assert not store.get_dynamic_partitions(dimension), "none is added where one is refused"
 
