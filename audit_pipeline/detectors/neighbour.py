@@ -1,4 +1,4 @@
-"""Neighbourhood: the text compared with neighbours, texts that differ from it in one word."""
+"""Neighbourhood: the text compared with neighbours, texts that differ from it in one token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
 from audit_pipeline.detectors.loss import compute_mean_logprob
 from audit_pipeline.detectors.min_k import is_count
 
-NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)")
+NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)", ("topk",))
 """The requirement of the statistics of the text's neighbours, in order. There is at least one neighbour."""
 
 
@@ -38,7 +38,7 @@ def _score_neighbours(statistics: TextStatistics, settings: Sequence[Settings]) 
 NEIGHBOUR = Detector(
     name="neighbour",
     title="Neighbourhood",
-    summary="mean log-likelihood of the text minus that of texts which differ from it in a word",
+    summary="mean log-likelihood of the text minus that of texts which differ from it in a token",
     source="Mattern et al., Findings of ACL 2023; n = 25 as in Duan et al., 2024",
     needs=(NEIGHBOURS,),
     passes="1 + n, and making the neighbours",

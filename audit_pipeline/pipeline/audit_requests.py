@@ -278,10 +278,7 @@ def score_texts(
         frequencies=frequencies,
         known=request.known,
         asked_for=named_needs,
-        proposer=options.proposer,
         seed=options.seed,
-        device=options.device,
-        notify=listener.step_progress,
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     is_label_required = options.label_column != ScoreOptions.label_column

@@ -228,12 +228,10 @@ class ProgressListener:
 
     Attributes:
         step: Called with a sentence at the start of each step.
-        step_progress: Called with a sentence about the progress of the current step.
         progress: Called with the number of finished texts of the file.
     """
 
     step: Callable[[str], None] = lambda message: None
-    step_progress: Callable[[str], None] = lambda message: None
     progress: Callable[[FileProgress], None] = lambda progress: None
 
 

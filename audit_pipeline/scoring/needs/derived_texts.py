@@ -1,6 +1,6 @@
-"""Providers of statistics of derived texts: the text in lower case, copies with swapped words, and neighbours.
+"""Providers of statistics of derived texts: the text in lower case, and copies with swapped words.
 
-The audited model runs over the derived texts in extra passes. Neighbours are proposed in scoring/neighbours/.
+The audited model runs over the derived texts in extra passes. Neighbours have a module of their own (neighbours.py).
 """
 
 from __future__ import annotations
@@ -8,25 +8,19 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.detector_inputs import NOT_GIVEN, TextStatistics
+from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.lowercase import LOWERCASED
-from audit_pipeline.detectors.neighbour import NEIGHBOURS
 from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
-from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.scoring.needs.provider import (
     DerivedTextsProvider,
     Lookup,
     OnProgress,
     ScoringScope,
     TextWithStatistics,
-    UserInputs,
 )
-from audit_pipeline.scoring.neighbours import own_topk
-from audit_pipeline.scoring.neighbours.proposer import Proposer
-from audit_pipeline.tables import KINDS, text_sha256
+from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import plan
 from audit_pipeline.token_statistics.run import RunSummary
@@ -194,66 +188,3 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
             return by_copying
 
         return look_up
-
-
-class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
-    """The provider of the statistics of neighbours: texts that differ from the text in one word or token.
-
-    Each text has as many neighbours as the largest ``n`` of the settings, in the order of the proposer.
-    """
-
-    need = NEIGHBOURS
-    not_run = "the text has no neighbours that the model was run on"
-
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        """Read the number of neighbours from the settings."""
-        super().__init__(scope, settings)
-        self._inputs = scope.user_inputs or UserInputs()
-        self.passes = max(int(setting["n"]) for setting in settings)
-
-    @property
-    def kinds(self) -> Sequence[str]:  # type: ignore[override]
-        """Return the extra statistics that the proposer reads."""
-        return self._proposer.kinds
-
-    def explain_missing(self) -> str | None:
-        """Return why there are no neighbours: an audit, texts with a context, or a model without likeliest tokens."""
-        # Only a user can choose a proposer.
-        if self._scope.in_context or self._scope.user_inputs is None:
-            return super().explain_missing() or self.not_run
-        if all(KINDS[kind].is_available_from(self._model.has_statistic) for kind in self.kinds):
-            return None
-        return f"{NOT_GIVEN}: the most likely tokens, from which neighbours are made"
-
-    def plan(self, texts: Sequence[str]) -> None:
-        """Return None: neighbours are unknown before the text pass."""
-
-    def describe_cost(self, texts: Sequence[str]) -> str:
-        """Return the cost of proposing and running the neighbours."""
-        return f"neighbour: {self._proposer.describe_cost(texts, self.passes)}"
-
-    def derive_texts(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """Return the neighbours of each text."""
-        return self._proposer.propose(texts, self.passes, self._inputs.seed)
-
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[Sequence[TextStatistics]]:
-        """Return the lookup of a text's cached neighbours."""
-        index = self._read_index(self._flatten_derived_texts(texts))
-        neighbours_by_text = dict(zip(texts, self.derive_texts_once(texts), strict=True))
-
-        def look_up(scored: TextWithStatistics) -> Sequence[TextStatistics] | None:
-            neighbours = neighbours_by_text.get(scored.model_input, ())
-            cached = [statistics for statistics in map(index.find, neighbours) if statistics is not None]
-            return cached or None
-
-        return look_up
-
-    @cached_property
-    def _proposer(self) -> Proposer:
-        if self._inputs.proposer == own_topk.NAME:
-            return own_topk.OwnTopkProposer(self._model, self._location)
-        # This import loads torch, which only a masked language model needs.
-        from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
-
-        entry = resolve_model(self._inputs.proposer, load_models())
-        return MaskedModelProposer(entry, device=self._inputs.device, notify=self._inputs.notify)

@@ -12,7 +12,6 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Need, StatisticsIndex, TextStatistics, UnmetNeed
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.backend import BackendOf
@@ -40,19 +39,13 @@ class UserInputs:
         frequencies: A token-frequency table.
         known: Texts known to be members or non-members, from which prefixes are made.
         asked_for: The requirements of detectors that the user named. If one of them is unmet, scoring fails.
-        proposer: How neighbours are proposed: ``own-topk``, or the name, hub id or path of a masked language model.
-        seed: The seed of the neighbour proposer.
-        device: The device of the masked language model.
-        notify: A callback with the progress of making neighbours.
+        seed: The seed of the neighbours.
     """
 
     frequencies: Path | None = None
     known: Mapping[Side, Sequence[str]] = field(default_factory=dict)
     asked_for: Collection[Need[Any]] = ()
-    proposer: str = own_topk.NAME
     seed: int = 0
-    device: str | None = None
-    notify: Callable[[str], None] = lambda message: None
 
 
 @dataclass(frozen=True)
