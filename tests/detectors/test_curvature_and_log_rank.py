@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.curvature import CURVATURE
-from audit_pipeline.detectors.log_rank import LOG_RANK
+from audit_pipeline.detectors.loss import LOG_RANK
 
 tokens = st.lists(
     st.tuples(st.floats(-30, 0, width=32), st.floats(-12, 0, width=32), st.floats(0.0625, 8, width=32)),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.detectors.descriptions import format_as_text
 from audit_pipeline.detectors.detector import Detector, Parameter, outcomes
 from audit_pipeline.detectors.detector_inputs import Need
-from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.detectors.registry import REGISTRY, format_as_text
 from docs.writers.detectors import format_as_markdown, format_overview_table, insert_detector_pages
 from docs.writers.markdown import BEGIN, END
 

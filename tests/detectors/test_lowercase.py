@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
-from audit_pipeline.detectors.lowercase import LOWERCASE, LOWERCASED, has_cased_characters
+from audit_pipeline.detectors.loss import LOWERCASE, LOWERCASED, has_cased_characters
 
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.neighbour import NEIGHBOUR, NEIGHBOURS
+from audit_pipeline.detectors.perturbed import NEIGHBOUR, NEIGHBOURS
 from audit_pipeline.errors import ConfigError
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=12)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.pac import COPIES, PAC, Copying, compute_polarized_distance
+from audit_pipeline.detectors.perturbed import COPIES, PAC, Copying, compute_polarized_distance
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
 

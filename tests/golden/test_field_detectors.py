@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from audit_pipeline.detectors.detector import ParameterValue
-from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarized_distance
+from audit_pipeline.detectors.perturbed import STREAM, TEXT, Copying, compute_polarized_distance
 from audit_pipeline.detectors.reference import compute_vote_share
 from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies

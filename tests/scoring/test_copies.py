@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_files import write_rows
 from tiny_models import SENTENCES, Tiny, never, twin_statistics
 
-from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarized_distance
+from audit_pipeline.detectors.perturbed import STREAM, TEXT, Copying, compute_polarized_distance
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file

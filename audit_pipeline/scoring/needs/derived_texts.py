@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import TextStatistics
-from audit_pipeline.detectors.lowercase import LOWERCASED
-from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
+from audit_pipeline.detectors.loss import LOWERCASED
+from audit_pipeline.detectors.perturbed import COPIES, PAC, STREAM, Copying
 from audit_pipeline.scoring.needs.provider import (
     DerivedTextsProvider,
     Lookup,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import TextStatistics
-from audit_pipeline.detectors.neighbour import NEIGHBOURS
+from audit_pipeline.detectors.perturbed import NEIGHBOURS
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
