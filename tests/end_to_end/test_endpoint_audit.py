@@ -22,7 +22,7 @@ from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
-from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
+from audit_pipeline.scoring.backends import Endpoints, estimate_probe_tokens
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only

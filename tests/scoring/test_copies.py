@@ -19,8 +19,7 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file
 from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies
-from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.needs.provider import UserInputs, list_derived_texts
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
 

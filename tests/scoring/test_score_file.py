@@ -26,8 +26,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.backends import HeldModel
-from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
-from audit_pipeline.scoring.file_progress import FileProgress
+from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileProgress, FileScores, ProgressListener, score_file
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import WindowResult
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -19,8 +19,7 @@ from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.corpora.token_count import count_to_file
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.needs.registry import PROVIDERS
+from audit_pipeline.scoring.needs.provider import UserInputs, all_providers
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -180,7 +179,9 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
 
 
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
-    assert set(PROVIDERS) == {need.name for one in REGISTRY.values() for need in (*one.needs, *one.optional_needs)}
+    assert set(all_providers()) == {
+        need.name for one in REGISTRY.values() for need in (*one.needs, *one.optional_needs)
+    }
 
 
 def test_what_it_costs_is_told_before(tmp_path: Path) -> None:

@@ -1,17 +1,22 @@
-"""The base classes of providers. A provider computes and reads one requirement of detectors (a ``Need``)."""
+"""The interface and the list of providers. A provider computes and reads one requirement of detectors (a ``Need``)."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from audit_pipeline import extras
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Need, StatisticsIndex, TextStatistics, UnmetNeed
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring import needs
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.backend import BackendOf
@@ -20,6 +25,7 @@ from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
 if TYPE_CHECKING:
     from audit_pipeline.scoring.prefix_shots import Side
+
 
 T = TypeVar("T")
 SeenIdentities = Mapping[str, tuple[str, str]]
@@ -229,3 +235,31 @@ class DerivedTextsProvider(Provider[T]):
         derived_texts = self._flatten_derived_texts(texts)
         backend = partial(backend_of, self._model)
         return compute(self._model, derived_texts, self._location, backend, on_progress=on_progress)
+
+
+@cache
+def all_providers() -> Mapping[str, type[Provider[Any]]]:
+    """Return every provider class by the name of its requirement.
+
+    Providers are found in the modules of this folder and in the modules ``need`` of extras.
+    """
+    names = [f"{needs.__name__}.{module.name}" for module in pkgutil.iter_modules(needs.__path__)]
+    return collect_by_name(
+        (*map(importlib.import_module, names), *extras.find_modules("need")),
+        label="needs",
+        is_wanted=lambda value: isinstance(value, type) and issubclass(value, Provider) and hasattr(value, "need"),
+        name_of=lambda provider: provider.need.name,
+    )
+
+
+def list_derived_texts(texts: Sequence[str]) -> list[str]:
+    """Return the texts that providers derive from ``texts``, for all requirements (Provider.list_derived)."""
+    derived_texts: list[str] = []
+    for provider in all_providers().values():
+        derived_texts += provider.list_derived(texts)
+    return derived_texts
+
+
+def is_from_need(upstream: str) -> bool:
+    """Return True if a name in ``upstream`` is the input of a requirement, for example a reference model."""
+    return upstream.partition("/")[0] in {provider.source for provider in all_providers().values()}

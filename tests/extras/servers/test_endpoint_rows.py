@@ -20,9 +20,8 @@ from audit_pipeline.extras.servers.probe import probe_endpoint
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.backends import open_backend
+from audit_pipeline.scoring.backends import Endpoints, open_backend
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics
