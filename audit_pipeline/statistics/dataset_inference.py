@@ -35,9 +35,8 @@ import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import SMALLEST_P, ClaimLevel, compute_detectable_auroc
+from audit_pipeline.statistics.group_means import LEVEL, Direction, compute_group_means, merge_tied_means
 from audit_pipeline.statistics.roc import Bools, Floats, Places
-from audit_pipeline.statistics.score_direction import LEVEL, Direction
-from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 
 NAME = "dataset_inference"
 ASSUMPTION = (

@@ -26,8 +26,8 @@ from audit_pipeline.statistics.contamination_rate import (
     measure_threshold,
     select_assumption,
 )
+from audit_pipeline.statistics.group_means import detect_score_direction
 from audit_pipeline.statistics.score_columns import iterate_settings
-from audit_pipeline.statistics.score_direction import detect_score_direction
 from audit_pipeline.statistics.share_bounds import Rate, describe_interval_method
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,

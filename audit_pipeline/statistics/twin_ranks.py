@@ -20,9 +20,9 @@ from scipy.special import expit, logit
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import POWER, SMALLEST_P, compute_detectable_auroc
+from audit_pipeline.statistics.group_means import LEVEL
 from audit_pipeline.statistics.intervals import GroupedSides
 from audit_pipeline.statistics.roc import SLACK, Floats
-from audit_pipeline.statistics.score_direction import LEVEL
 from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
 
 ASSUMPTION = (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from audit_pipeline.statistics.score_direction import detect_score_direction
+from audit_pipeline.statistics.group_means import detect_score_direction
 
 
 def test_members_that_score_higher_and_lower() -> None:
