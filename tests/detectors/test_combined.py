@@ -15,7 +15,7 @@ from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
 from audit_pipeline.detectors.registry import ONE_PASS, parse_overrides
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.needs.text_ranks import rank_texts_by_detectors
+from audit_pipeline.scoring.needs.unchanged_text import rank_texts_by_detectors
 from audit_pipeline.statistics.conformal import compute_conformal_p_values
 from audit_pipeline.statistics.intervals import measure_auroc_of_scores
 from audit_pipeline.tables import MEMBER
