@@ -91,7 +91,7 @@ def _score_infilling(statistics: TextStatistics, settings: Sequence[Settings]) -
     def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
         m = int(shared["m"])
         if m > branches.m:
-            reason = f"m={m} needs branches of {m} tokens, the cache has {branches.m}: run the model with m={m}"
+            reason = f"m={m} requires branches of {m} tokens, but the cache has {branches.m}. Run the model with m={m}."
             return [Outcome.not_applicable(reason)] * len(group)
         ratios = compute_token_ratios(
             statistics,

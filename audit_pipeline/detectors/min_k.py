@@ -105,7 +105,7 @@ def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[Settings
         window = int(shared["window"])
         if len(values) < window:
             # The reason omits the number of tokens, because texts without a score are counted by their reason.
-            reason = f"fewer scored tokens than the {window} of a window"
+            reason = f"the text has fewer than {window} scored tokens, the length of a window"
             return [Outcome.not_applicable(reason)] * len(group)
         return score_lowest_means(compute_moving_means(values, window), group)
 

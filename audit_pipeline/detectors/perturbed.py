@@ -31,7 +31,7 @@ def _score_neighbours(statistics: TextStatistics, settings: Sequence[Settings]) 
     for setting in settings:
         n = int(setting["n"])
         if len(sums) < n:
-            reason = f"the text has {len(sums)} neighbours of the {n} that the score averages"
+            reason = f"the text has {len(sums)} neighbours, but the score averages {n}"
             scores.append(Outcome.not_applicable(reason))
         else:
             scores.append(Outcome.from_score(mean - float(sums[n - 1]) / n))

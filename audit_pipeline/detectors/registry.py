@@ -50,7 +50,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
         try:
             computed = list(detector.compute(statistics, settings))
             if len(computed) != len(settings) or not all(isinstance(outcome, Outcome) for outcome in computed):
-                raise TypeError(f"compute returned no list of {len(settings)} Outcome")
+                raise TypeError(f"compute did not return a list of {len(settings)} Outcome objects")
         except Exception as error:  # noqa: BLE001 - the code of other packages may raise anything
             fault = f"{type(error).__name__}: {to_one_line(error)[:_MAX_ERROR_CHARACTERS]}"
             return [Outcome.failed(f"the detector {detector.name} of {origin} failed ({fault})")] * len(settings)
@@ -65,7 +65,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
     wrong_needs = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
     if unknown_columns or wrong_needs:
         unknown = ", ".join(map(str, [*sorted(unknown_columns), *wrong_needs]))
-        raise TypeError(f"there is no statistic or need {unknown}")
+        raise TypeError(f"there is no statistic or need named {unknown}")
     return replace(detector, compute=compute)
 
 
@@ -151,10 +151,13 @@ def select(
         names = [name for name, detector in REGISTRY.items() if not detector.on_request or name in overrides]
     chosen = {name: get_detector(name) for name in names}
     if not chosen:
-        raise ConfigError(f"no detector is chosen; the detectors are: {', '.join(REGISTRY)}")
+        raise ConfigError(f"no detector is selected. The detectors are: {', '.join(REGISTRY)}.")
     for name in overrides:
         if get_detector(name).name not in chosen:
-            raise ConfigError(f"a parameter of '{name}' is set, but the detector is not among those chosen")
+            raise ConfigError(
+                f"a parameter of '{name}' is set, but the detector is not selected. Select the detector or "
+                "remove the parameter."
+            )
     return [(detector, expand_settings(detector, grid, overrides.get(name))) for name, detector in chosen.items()]
 
 
@@ -170,12 +173,14 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, Parameter
         target, equals, text = assignment.partition("=")
         detector_name, dot, parameter_name = target.strip().partition(".")
         if not (equals and dot and detector_name and parameter_name):
-            raise ConfigError(f"'{assignment}' is not of the form DETECTOR.PARAMETER=VALUE, such as min_k.k=0.3")
+            raise ConfigError(f"'{assignment}' does not have the form DETECTOR.PARAMETER=VALUE, such as min_k.k=0.3")
         detector = get_detector(detector_name)
         parameter = _require_parameter(detector, parameter_name)
         values = parsed.setdefault(detector_name, {})
         if parameter_name in values:
-            raise ConfigError(f"{detector_name}.{parameter_name} is set twice; set it once, or use --grid for a sweep")
+            raise ConfigError(
+                f"{detector_name}.{parameter_name} is set twice. Set it once, or compute all values with --grid."
+            )
         try:
             values[parameter_name] = parameter.parse(text)
         except ConfigError as error:
@@ -283,7 +288,7 @@ def _iterate_parameter_lines(detector: Detector) -> Iterator[str]:
         yield ""
         yield from _wrap_indented(f"parameter {name}: default {default}; --grid: {swept}", first_indent="")
         yield from _wrap_indented(meaning)
-        yield from _wrap_indented(f"takes {requirement}")
+        yield from _wrap_indented(f"accepts {requirement}")
 
 
 def _wrap_with_head(head: str, text: str) -> list[str]:

@@ -97,7 +97,7 @@ def open_backend(
     """
     if not model.entry.host.is_here:
         if engine.name == "ray":
-            notify(f"{model.entry.name} runs on a server: this process sends the requests, and Ray is not used")
+            notify(f"{model.entry.name} runs on a server. This process sends the requests, without Ray.")
         return (endpoints or Endpoints()).open(model, paths, notify)
     if engine.name == "ray":
         from audit_pipeline.extras.ray.ray_backend import RayBackend  # noqa: PLC0415
@@ -245,7 +245,7 @@ class Endpoints:
                     consequence = "the model is assumed to be unchanged"
                 else:
                     consequence = "the reference model is skipped"
-                notify(f"{model_entry.name}: the server was not asked: {error}; {consequence}")
+                notify(f"{model_entry.name}: the probe of the server failed, so {consequence}: {error}")
         return load_tokenized(entry, paths)
 
     def open(self, model: TokenizedModel, paths: DataPaths, notify: Notify) -> EndpointBackend:
@@ -261,14 +261,16 @@ class Endpoints:
 
         endpoint = model.entry.endpoint
         if endpoint is None:
-            raise ModelError(f"{model.entry.name} has no endpoint. Add one to its entry in config/models.yaml")
+            raise ModelError(f"{model.entry.name} has no endpoint. Add an endpoint to its entry in config/models.yaml.")
         if endpoint in self._unreachable:
             raise self._unreachable[endpoint]
         if endpoint not in self._probed:
             self._probe(endpoint, model, paths, notify)
         now = load_tokenized(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
-            raise ModelError(f"the model at the endpoint of {model.entry.name} changed meanwhile: run it again")
+            raise ModelError(
+                f"the model at the endpoint of {model.entry.name} has changed since the probe. Run the command again."
+            )
         client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), notify=notify)
         return EndpointBackend(model, client, self._probed[endpoint])
 
@@ -281,7 +283,7 @@ class Endpoints:
         if endpoint not in self._budgets:
             if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(
-                    f"{endpoint.described} has no price. Add price_per_million to its entry in config/models.yaml"
+                    f"{endpoint.described} has no price. Add price_per_million to its entry in config/models.yaml."
                 )
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).subtract(before, endpoint.cost_of(before))
@@ -308,7 +310,7 @@ class Endpoints:
         notify(f"{name}: {endpoint.recipient_notice}")
         result = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, result.seen, paths):
-            notify(f"the model at the endpoint of {name} changed: what was computed before is not used for it")
+            notify(f"the model at the endpoint of {name} has changed. Earlier results are not used for the new model.")
         self._probed[endpoint] = result
         # Commands that list many models probe no server. They read the last probed model from the cards.
         write_card(load_tokenized(model.entry, paths), paths)

@@ -47,7 +47,7 @@ from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.tables import canonical_json
 
 _ROWS_PER_BATCH = 4096
-_NO_NUMBER = "score is no number"
+_NO_NUMBER = "the score is not a number"
 _MAX_SCORE = 1e100
 """A larger score counts as infinite, because its square would overflow in sums."""
 _ID_COLUMNS = ("example_id", "example_index", "id")
@@ -63,7 +63,7 @@ _STRING_COLUMNS = (
     "sha256",
 )
 _LABEL_HINT = (
-    ": 1 member, 0 non-member, empty unknown. `corpus-audit score` copies the column label of the file that it scores"
+    ": 1 for members, 0 for non-members, empty for unknown. `corpus-audit score` copies the column of the scored file."
 )
 
 Setting = tuple[str, str]
@@ -190,7 +190,7 @@ def read_score_rows(file: Path) -> ScoreRows:
         if id_column is None and connection.sql(_HAS_UNEQUAL_COUNTS).fetchall() == [(True,)]:
             raise DataError(
                 f"{file}: the detectors have different numbers of rows, so the rows of a text cannot be matched. Add a "
-                "column 'example_id'"
+                "column 'example_id'."
             )
         settings = _parse_distinct_cells(cells, ["detector", "parameters"], _parse_setting, _SETTING_TYPE)
         connection.register("settings", settings)
@@ -219,7 +219,7 @@ def read_score_rows(file: Path) -> ScoreRows:
         settings=frozenset((meaning["detector"], meaning["parameters"]) for meaning in meanings),
         has_groups=has_groups,
         skipped=tuple(skipped),
-        not_understood=unknown_labels.describe_not_understood("their rows left out"),
+        not_understood=unknown_labels.describe_not_understood("so their rows are skipped"),
     )
 
 
@@ -228,7 +228,9 @@ def _check_required_columns(file: Path, columns: set[str]) -> None:
         if name not in columns:
             available = ", ".join(sorted(columns)) or "no column"
             hint = _LABEL_HINT if name == "label" else ""
-            raise DataError(f"{file}: there is no column '{name}'; the file has: {available}. Add '{name}'{hint}")
+            raise DataError(
+                f"{file}: there is no column '{name}'. The file has: {available}. Add the column '{name}'{hint or '.'}"
+            )
 
 
 def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
@@ -350,7 +352,7 @@ def _parse_score(cell: object) -> tuple[float | None, str | None]:
         except ValueError:
             return None, _NO_NUMBER
     if math.isnan(score):
-        return None, "the score is not a number (NaN)"
+        return None, "the score is NaN"
     if abs(score) > _MAX_SCORE:
         return math.copysign(math.inf, score), None
     return score, None
@@ -390,7 +392,7 @@ def _parse_optional_day(text: str) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        raise ValueError("published is no date (2024-05-31)") from None
+        raise ValueError("published is not a date such as 2024-05-31") from None
 
 
 def _parse_setting(detector: str, parameters_json: str) -> Mapping[str, str]:
@@ -401,13 +403,13 @@ def _parse_setting(detector: str, parameters_json: str) -> Mapping[str, str]:
     """
     name = detector or "score"
     if name == blind_controls.NAME:
-        raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
+        raise ValueError(f"'{name}' is the name of the blind control, so a detector cannot have it")
     try:
         parameters = json.loads(parameters_json or "{}")
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
-        raise ValueError("parameters are no JSON object")
+        raise ValueError("the parameters are not a JSON object")
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
         return {"detector": name, "parameters": REGISTRY[name].to_json(parameters)}
     if parameters:
@@ -426,6 +428,6 @@ def _check_consistency(connection: duckdb.DuckDBPyConnection) -> None:
         if value != earliest[name]:
             raise DataError(
                 f"{location}: the {name} of the text {text_id} is {value!r}, but at {earliest_location} it is "
-                f"{earliest[name]!r}. Correct one of the rows"
+                f"{earliest[name]!r}. Correct one of the rows."
             )
-    raise DataError(f"{location}: {detector} scores the text {text_id} a second time. Delete one of the scores")
+    raise DataError(f"{location}: {detector} scores the text {text_id} a second time. Delete one of the scores.")

@@ -154,12 +154,12 @@ class LabelledScores:
         n_nonmembers = self.labels.known[NON_MEMBER]
         if not self.has_column or (n_members and n_nonmembers):
             return None
-        labelled = "neither side"
+        labelled = "no member and no non-member"
         if n_members:
-            labelled = f"{n_members:,} member{'' if n_members == 1 else 's'}"
+            labelled = f"only {n_members:,} member{'' if n_members == 1 else 's'}"
         elif n_nonmembers:
-            labelled = f"{n_nonmembers:,} non-member{'' if n_nonmembers == 1 else 's'}"
-        return f"no AUROC: it takes texts of both sides, and the labels name {labelled}"
+            labelled = f"only {n_nonmembers:,} non-member{'' if n_nonmembers == 1 else 's'}"
+        return f"no AUROC: it requires labelled members and non-members, but the file has {labelled}"
 
     def compute_separations(self) -> list[Separation]:
         """Compute the AUROC of each detector's default setting. Settings without scores on both sides are omitted."""

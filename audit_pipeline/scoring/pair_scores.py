@@ -229,7 +229,7 @@ def run_other_models(
             raise
         problems = [str(error)]
     for problem in problems:
-        notify(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
+        notify(f"{model.entry.name}: detectors that require another model have no scores: {problem}")
 
 
 def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:

@@ -327,7 +327,9 @@ class Session:
         inputs = [(context or "") + text for context, text in zip(contexts, texts, strict=True)]
         statistics = self.statistics(inputs)
         if texts and not len(statistics):
-            raise DataError(f"{self.model.entry.name} has been run on none of these texts: run token_statistics first")
+            raise DataError(
+                f"{self.model.entry.name} has not been run on any of these texts. Run token_statistics first."
+            )
         return statistics.scores(self.selection, ids, texts, contexts)
 
     def _run_extra_passes(

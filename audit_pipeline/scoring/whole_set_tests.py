@@ -165,12 +165,15 @@ def _plan_order_test(
             problem = explain_shortage(n_shards, sum(map(len, texts)) - n_shards)
             if problem is None:
                 return texts
-            return refuse(f"{problem}; items as long as these call for more of them", n_shards)
+            return refuse(f"{problem}. Items of this length require more shards, and therefore more items", n_shards)
     if shards is None or fitting is None:
-        return refuse(f"even {MIN_ITEMS_PER_SHARD} items a shard do not fit into the {window} tokens of a pass")
+        return refuse(
+            f"even shards of {MIN_ITEMS_PER_SHARD} items do not fit into the {window} tokens that the model "
+            "reads at once"
+        )
     return refuse(
-        f"the longest shard takes {longest} tokens, the model reads {window} at once: "
-        f"give at least {max(fitting, shards + 1)} shards, or leave the number out"
+        f"the longest shard has {longest} tokens, but the model reads {window} tokens at once. "
+        f"Use at least {max(fitting, shards + 1)} shards, or omit the number of shards"
     )
 
 
@@ -183,8 +186,8 @@ def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) 
     if n_items >= needed:
         return None
     return (
-        f"the test needs at least {needed} items, and there are {n_items}. Fewer do not have {MIN_ORDERS} random "
-        f"orders in all in {shards or choose_shard_count(needed)} shards"
+        f"the test requires at least {needed} items, but there are {n_items}. With fewer items, "
+        f"{shards or choose_shard_count(needed)} shards have fewer than {MIN_ORDERS} random orders in total"
     )
 
 
@@ -225,7 +228,7 @@ def _count_tokens(text: EncodedText) -> int:
 def _compute_log_likelihood(statistics_of_texts: Statistics, text: str) -> float:
     statistics = statistics_of_texts.find(text)
     if statistics is None:
-        raise DataError("a shard that the model was run over is not in the cache: run the test again")
+        raise DataError("the cache lacks a shard that the model has been run on. Run the test again.")
     # fsum rounds once, so the same values in another order have the same sum.
     return math.fsum(statistics.logprob.tolist())
 
@@ -240,7 +243,10 @@ def write_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPath
         DataError: If the name of the test set contains a bar.
     """
     if "|" in result.benchmark:
-        raise DataError(f"{result.benchmark}: the file's name holds a bar, which divides partitions: rename it")
+        raise DataError(
+            f"{result.benchmark}: the file name contains '|', which separates the parts of partition names. "
+            "Rename the file."
+        )
     store.write(
         paths,
         LineageStep.now(run_id, "corpus_test", CODE_VERSION),

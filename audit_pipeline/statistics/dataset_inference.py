@@ -320,14 +320,16 @@ def _group_texts(texts: ComparedTexts) -> _Units:
 def _explain_refusal(design: str, units: _Units, *, has_feature: bool) -> str | None:
     if design not in DESIGNS:
         return (
-            f"the benchmark's design is '{design}': there are no held-out texts of the audited texts' distribution, so "
-            "a difference would not be training's; it needs a benchmark that is exchangeable or randomised"
+            f"the benchmark's design is '{design}', so held-out and audited texts may differ in more than "
+            "training. The test "
+            "requires an exchangeable or randomised benchmark"
         )
     for name, has_side in (("audited", units.has_audited), ("held-out", units.has_held_out)):
         n_groups = int(has_side.sum())
         if n_groups < MIN_GROUPS:
             return (
-                f"the {name} texts are of {n_groups} group{'' if n_groups == 1 else 's'}, the test needs {MIN_GROUPS}"
+                f"the {name} texts have {n_groups} group{'' if n_groups == 1 else 's'}, but the test "
+                f"requires {MIN_GROUPS}"
             )
     return None if has_feature else "every feature is missing for some text"
 

@@ -60,11 +60,11 @@ class PowerGoal:
         """Raise DataError for a rate or a number that is out of range."""
         if not 0 < self.fpr < self.power < 1:
             raise DataError(
-                f"0 < false-positive rate < power < 1 is needed, not a rate of {self.fpr} and a power of {self.power}"
+                f"the false-positive rate is {self.fpr} and the power is {self.power}. Use 0 < rate < power < 1."
             )
         if not 0 < self.effect <= 1:
             raise DataError(
-                f"an effect is the share of members among the audited texts, above 0 and up to 1: {self.effect}"
+                f"the effect is {self.effect}. Give the share of members among the audited texts, above 0 and up to 1."
             )
         if (self.n_held_out is not None and self.n_held_out < 1) or min(self.sizes, default=1) < 1:
             raise DataError("a number of texts is below 1. Use whole numbers from 1.")
@@ -324,7 +324,7 @@ def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
         DataError: If the AUROC is not between 0 and 1.
     """
     if not 0 < auroc < 1:
-        raise DataError(f"the AUROC is {auroc}. Give a number above 0 and below 1")
+        raise DataError(f"the AUROC is {auroc}. Give a number above 0 and below 1.")
     resampled: list[float | None] = [None] * len(goal.sizes)
     return _build_report(auroc, compute_binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
 

@@ -143,7 +143,7 @@ def estimate_grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats 
     codes = encode_groups(groups)
     n = len(values)
     if n != len(codes):
-        raise DataError(f"a share needs one group for each text: {n} texts, {len(codes)} groups")
+        raise DataError(f"there must be one group per text, but there are {n} texts and {len(codes)} groups")
     if not n:
         return Rate(None, None, None, 0, 0, None)
     n_groups = int(codes.max()) + 1

@@ -249,4 +249,4 @@ def test_an_ordered_test_set(workspace: Workspace) -> None:
     refused = workspace.run("test", "ordered", "--model", "tiny", "--items", few)
     assert refused.exit_code == 0
     assert "few: No conclusion: this test could not be made." in refused.stdout
-    assert "This test could not have found anything: the test needs at least 33 items" in refused.stdout
+    assert "This test could not have found anything: the test requires at least 33 items" in refused.stdout

@@ -49,19 +49,19 @@ def test_ranks_by_hand(text_statistics: Make) -> None:
 
 def test_the_score_is_the_mean_of_the_ranks(text_statistics: Make) -> None:
     statistics = text_statistics([-1.0])
-    given = {"loss,zlib": [0.5, 1.0], "loss,min_k": UnmetNeed("min_k does not score it: for a reason")}
+    given = {"loss,zlib": [0.5, 1.0], "loss,min_k": UnmetNeed("min_k does not score the text: for a reason")}
     statistics = TextStatistics(statistics.text, statistics.columns, {RANKS: given})
     scored, refused = COMBINED.score(statistics, [{"of": of} for of in given])
     assert (scored.score, scored.status) == (0.75, "ok")
-    assert refused == (None, "not_applicable", "min_k does not score it: for a reason")
+    assert refused == (None, "not_applicable", "min_k does not score the text: for a reason")
 
 
 def test_a_text_that_one_of_them_does_not_score_is_not_ranked(text_statistics: Make) -> None:
     found = {"good": text_statistics([-1.0]), "bad": text_statistics([math.nan]), "none": text_statistics([])}
     ranked = rank_texts_by_detectors(found, LOSS_AND_MIN_K)
     assert ranked["good"] == [1.0, 1.0], "alone among those that both score"
-    assert ranked["bad"] == UnmetNeed(f"loss does not score it: {UNKNOWN_LOGPROB}")
-    assert ranked["none"] == UnmetNeed("loss does not score it: the text has no scored token")
+    assert ranked["bad"] == UnmetNeed(f"loss does not score the text: {UNKNOWN_LOGPROB}")
+    assert ranked["none"] == UnmetNeed("loss does not score the text: the text has no scored token")
     assert rank_texts_by_detectors({}, LOSS_AND_MIN_K) == {}
 
 

@@ -70,11 +70,11 @@ It also reads: p(x_t | x_<t).
 
 parameter k: default 0.2; --grid: 0.1, 0.2
     the share
-    takes a number above 0
+    accepts a number above 0
 
 parameter form: default plain; --grid: not swept
     the form
-    takes plain or not"""
+    accepts plain or not"""
 
 
 def test_a_page_in_full() -> None:

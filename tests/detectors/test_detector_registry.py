@@ -77,10 +77,10 @@ def test_set_is_typed(two):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("min_k", "not of the form DETECTOR.PARAMETER=VALUE"),
-        ("min_k=0.3", "not of the form"),
-        ("min_k.k", "not of the form"),
-        (".k=0.3", "not of the form"),
+        ("min_k", "not have the form DETECTOR.PARAMETER=VALUE"),
+        ("min_k=0.3", "not have the form"),
+        ("min_k.k", "not have the form"),
+        (".k=0.3", "not have the form"),
         ("mink.k=0.3", "did you mean min_k"),
         ("min_k.m=0.3", "no parameter 'm'; there are: k, window"),
         ("loss.k=0.3", "'loss' has no parameters"),
@@ -135,9 +135,9 @@ def test_a_selection_keeps_the_given_order_and_takes_each_once():
 
 
 def test_a_parameter_of_a_detector_that_is_not_chosen_is_refused():
-    with pytest.raises(ConfigError, match="not among those chosen"):
+    with pytest.raises(ConfigError, match="the detector is not selected"):
         registry.select(["loss"], overrides={"min_k": {"k": 0.4}})
-    with pytest.raises(ConfigError, match="no detector is chosen"):
+    with pytest.raises(ConfigError, match="no detector is selected"):
         registry.select([])
 
 

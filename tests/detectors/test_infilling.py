@@ -65,7 +65,7 @@ def test_a_longer_m_than_was_run_says_so() -> None:
     [two, three] = INFILLING.score(TEXT, [{"m": 2}, {"m": 3}])
     assert two.status == "ok"
     assert (three.status, three.score) == ("not_applicable", None)
-    assert "m=3 needs branches of 3 tokens, the cache has 2" in str(three.reason)
+    assert "m=3 requires branches of 3 tokens, but the cache has 2" in str(three.reason)
 
 
 def test_numbers_that_are_none_fail() -> None:

@@ -127,7 +127,7 @@ def test_a_window_equals_its_twin_and_needs_as_many_tokens(text_statistics, valu
     if len(values) < window:
         outcomes = MIN_K.score(text_statistics(values), settings)
         assert {(one.score, one.status) for one in outcomes} == {(None, "not_applicable")}
-        assert outcomes[0].reason == f"fewer scored tokens than the {window} of a window"
+        assert outcomes[0].reason == f"the text has fewer than {window} scored tokens, the length of a window"
         return
     expected = [twin(smoothed(values, window), one["k"]) for one in GRID]
     assert scores(MIN_K, text_statistics(values), settings) == pytest.approx(expected, rel=1e-9, abs=1e-9)

@@ -36,7 +36,7 @@ def test_neighbour_equals_its_twin(text_statistics, own, neighbours, data):
 def test_too_few_neighbours_are_not_applicable(text_statistics):
     few, many = scored(text_statistics, [-1.0], [[-2.0]] * 7, [7, 8])
     assert few == (1.0, "ok", None)
-    assert many == (None, "not_applicable", "the text has 7 neighbours of the 8 that the score averages")
+    assert many == (None, "not_applicable", "the text has 7 neighbours, but the score averages 8")
 
 
 def test_a_neighbour_without_a_scored_token_does_not_count(text_statistics):

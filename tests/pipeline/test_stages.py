@@ -132,7 +132,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
 
 
 def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
-    with pytest.raises(DataError, match="has been run on none of these texts"):
+    with pytest.raises(DataError, match="has not been run on any of these texts"):
         score_and_store_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
     assert not workspace.paths.table("scores").exists()
 
@@ -194,7 +194,7 @@ def test_it_is_told_why_there_is_no_reference_model(workspace: Workspace) -> Non
     said: list[str] = []
     run_other_models(workspace.model("tiny"), [PAIR], workspace.paths, forward_of, said.append)
     [words] = said
-    assert words.startswith("tiny: detectors that need another model are not computed: no reference model: give")
+    assert words.startswith("tiny: detectors that require another model have no scores: no reference model: give")
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:

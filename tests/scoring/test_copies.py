@@ -127,8 +127,8 @@ def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
     ("seeds", "where", "words"),
     [
         (STREAM, {}, "over the rows of a file"),
-        (TEXT, {"in_context": True}, "in the context of an input"),
-        (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "in the context of an input"),
+        (TEXT, {"in_context": True}, "the text is scored after a context"),
+        (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "the text is scored after a context"),
     ],
 )
 def test_where_there_are_no_copies(

@@ -98,10 +98,14 @@ def test_a_test_set_that_cannot_be_tested_is_a_refused_row(ordered: Callable[...
         ordered([f"{'the harbour was quiet ' * 2}{place}" for place in range(60)]).reason,
     ]
     assert reasons == [
-        "the test needs at least 40 items, and there are 19. Fewer do not have 100 random orders in all in 10 shards",
-        "9 shards, the test needs 10",
-        "90 random orders in all shards together, the test needs 100",
-        "the test needs at least 78 items, and there are 44. Fewer do not have 100 random orders in all in 30 shards",
-        "even 2 items a shard do not fit into the 64 tokens of a pass",
-        "30 random orders in all shards together, the test needs 100; items as long as these call for more of them",
+        "the test requires at least 40 items, but there are 19. With fewer items, 10 shards have fewer than 100 random "
+        "orders in total",
+        "there are 9 shards, but the test requires 10",
+        "there are 90 random orders in all shards together, but the test requires 100",
+        "the test requires at least 78 items, but there are 44. With fewer items, 30 shards have fewer than 100 random "
+        "orders in total",
+        "even shards of 2 items do not fit into the 64 tokens that the model reads at once",
+        "there are 30 random orders in all shards together, but the test requires 100. Items of this length "
+        "require more "
+        "shards, and therefore more items",
     ]

@@ -59,7 +59,7 @@ TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "published": (pa.timestamp("us", "Asia/Tokyo"), [datetime(2024, 5, 31, 23), datetime(1000, 1, 1), None]),
 }
 WAY_TO_LABELS = (
-    ": 1 member, 0 non-member, empty unknown. `corpus-audit score` copies the column label of the file that it scores"
+    ": 1 for members, 0 for non-members, empty for unknown. `corpus-audit score` copies the column of the scored file."
 )
 
 
@@ -70,8 +70,10 @@ def row_by_row(file: Path) -> Given:
     for needed in ("score", "label"):
         if needed not in columns:
             has = ", ".join(sorted(columns)) or "no column"
-            way = WAY_TO_LABELS if needed == "label" else ""
-            raise DataError(f"{file}: there is no column '{needed}'; the file has: {has}. Add '{needed}'{way}")
+            way = WAY_TO_LABELS if needed == "label" else "."
+            raise DataError(
+                f"{file}: there is no column '{needed}'. The file has: {has}. Add the column '{needed}'{way}"
+            )
     # `corpus-audit score` writes the column of groups even where the scored file names none.
     if not any(plain(row.values.get("group")) for row in found.rows):
         columns.discard("group")
@@ -116,7 +118,7 @@ def row_by_row(file: Path) -> Given:
                 f"{row.location}: {setting[0]} scores the text {identity} a second time. Delete one of the scores"
             )
         scores[identity, *setting] = score
-    spelt = labels.describe_not_understood("their rows left out")
+    spelt = labels.describe_not_understood("so their rows are skipped")
     return {
         "scores": [(*key, *placed(key, scores)) for key in scores],
         "texts": [{"id": identity, **text} for identity, text in texts.items()],
@@ -165,33 +167,33 @@ def read_day(value: object) -> date | None:
     try:
         return date.fromisoformat(plain(value)[:10]) if plain(value) else None
     except ValueError:
-        raise ValueError("published is no date (2024-05-31)") from None
+        raise ValueError("published is not a date such as 2024-05-31") from None
 
 
 def score_of(value: object) -> tuple[float | None, str | None]:
     if isinstance(value, float) and math.isnan(value):
-        return None, "the score is not a number (NaN)"
+        return None, "the score is NaN"
     if not plain(value):
         return None, "the file has no score of the text"
     try:
         score = float(plain(value))
     except ValueError:
-        raise ValueError("score is no number") from None
+        raise ValueError("the score is not a number") from None
     if math.isnan(score):
-        return None, "the score is not a number (NaN)"
+        return None, "the score is NaN"
     return (score if abs(score) <= 1e100 else math.copysign(math.inf, score)), None
 
 
 def setting_of(values: Any) -> tuple[str, str]:
     name, written = plain(values.get("detector")) or "score", values.get("parameters")
     if name == "blind_control":
-        raise ValueError("a detector cannot be called blind_control: that is the classifier that sees no model")
+        raise ValueError("'blind_control' is the name of the blind control, so a detector cannot have it")
     try:
         parameters = written if isinstance(written, dict) else json.loads(plain(written) or "{}")
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
-        raise ValueError("parameters are no JSON object")
+        raise ValueError("the parameters are not a JSON object")
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
         return name, REGISTRY[name].to_json(parameters)
     said = ", ".join(f"{key}={value}" for key, value in sorted(parameters.items()))
@@ -244,7 +246,7 @@ def assert_the_same(file: Path) -> None:
     unscored = all(score is None for *_, score, _ in wanted["scores"])
     left_out = on_both_sides(wanted["texts"])
     if not unscored and len(left_out) == len(wanted["texts"]):
-        with pytest.raises(DataError, match="this comparison could not find anything"):
+        with pytest.raises(DataError, match="there is nothing to compare"):
             by_columns(file)
         return
     if divided or unscored:

@@ -58,19 +58,22 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
     notes = [note.replace(str(file), "FILE") for note in given.notes[:3] + given.notes[-1:]]
     assert notes == [
         "2 texts of FILE have no score",
-        "1 texts repeat other texts of the table; each repetition counts as a text: scores.parquet:4",
-        "1 row(s) of FILE hold no text: texts.jsonl:3: column 'words' is empty",
-        "2 texts are not in FILE (missing there, or edited since they were scored), so they are left out: "
+        "1 texts repeat other texts of the table. Each repetition counts as a text: scores.parquet:4",
+        "1 row(s) of FILE have no usable text. The first is texts.jsonl:3: column 'words' is empty",
+        "2 texts are not in FILE (missing there, or edited since they were scored), so they are skipped: "
         "scores.parquet:5, scores.parquet:6",
     ]
     without = read_external_scores(scores, PAIR, "run", calibration=0, seed=1, language="en")
-    assert without.notes[-1].endswith("was not computed: name the file that was scored with --texts")
+    assert without.notes[-1].endswith("was not computed. Name the scored file with --texts")
 
 
 def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path: Path) -> None:
     other = ExternallyScoredTexts(Path("t.jsonl"), {text_sha256("other"): "other"}, SkippedRows())
     for row, problem in (
-        ({"score": 1.0, "label": 1, "sha256": text_sha256("a text")}, "t.jsonl: it holds none of the 1 texts of"),
+        (
+            {"score": 1.0, "label": 1, "sha256": text_sha256("a text")},
+            "t.jsonl: the file contains none of the 1 texts of",
+        ),
         ({"score": 1.0, "label": 1}, "there is no column 'sha256'"),
     ):
         with pytest.raises(DataError, match=problem):
@@ -137,16 +140,17 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
     given = read_external_scores(file, PAIR, "run", calibration=0.5, seed=1, language="en")
     assert given.unused_counts == {
         "label is neither 1, 0 nor empty": 1,
-        "published is no date (2024-05-31)": 1,
-        "score is no number": 1,
+        "published is not a date such as 2024-05-31": 1,
+        "the score is not a number": 1,
         "the file has no score of the text": 1,
         "the row has no example_id": 1,
-        "the score is not a number (NaN)": 1,
+        "the score is NaN": 1,
     }
     assert given.notes[0] == (
-        "1 label(s) not understood, their rows left out: 'maybe' (1); a label is 1 or member, 0 or non-member, or empty"
+        "1 label(s) not understood, so their rows are skipped: 'maybe' (1); a label is 1 or member, 0 or "
+        "non-member, or empty"
     )
-    assert given.notes[1].startswith("1 infinite score was placed beyond the largest or smallest finite one")
+    assert given.notes[1].startswith("1 infinite score(s) were replaced by finite scores")
 
 
 def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_text_in_another_spelling_is_revealed() -> None:
 
 def test_rows_that_cannot_be_used_are_refused_and_a_text_counts_once(tmp_path: Path) -> None:
     file = written(tmp_path, "known.jsonl", '{"text": "a"}\nbroken\n{"text": ""}\n{"text": "b"}\n')
-    with pytest.raises(DataError, match=r"2 row\(s\) cannot be used, the first is known\.jsonl:2: "):
+    with pytest.raises(DataError, match=r"2 row\(s\) are unusable. The first is known\.jsonl:2: "):
         read_texts_of_side(file, NON_MEMBERS, None, "label")
     rows = [{"text": text, "label": label} for text, label in (("a", 0), ("b", "perhaps"), ("c", "no"))]
     file = write_rows(tmp_path / "strange.jsonl", rows)
@@ -170,9 +170,9 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
     def known(files: dict[Side, Path], needs: set[object] = both, scored: Path = texts) -> dict[Side, list[str]]:  # type: ignore[assignment]
         return read_known_texts(files, needs, scored, None, "label")  # type: ignore[arg-type]
 
-    with pytest.raises(ConfigError, match=r"--prefix-texts has no effect: none .* choose recall or con_recall with"):
+    with pytest.raises(ConfigError, match=r"--prefix-texts has no effect, .* Select recall or con_recall with"):
         known({NON_MEMBERS: one}, set())
-    with pytest.raises(ConfigError, match=r"--prefix-members has no effect: none .* choose con_recall with"):
+    with pytest.raises(ConfigError, match=r"--prefix-members has no effect, because no .* Select con_recall with"):
         known({NON_MEMBERS: one, MEMBERS: alone}, {NON_MEMBERS.need})
     with pytest.raises(ConfigError, match="--prefix-members without --prefix-texts has no effect"):
         known({MEMBERS: one})
@@ -218,7 +218,7 @@ def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[
 def test_what_is_missing_is_an_error_where_it_was_asked_for_or_given(
     asked_for: bool, given: list[str] | None, measure: Callable[..., dict]
 ) -> None:
-    what = "--prefix-texts" if given is None else "takes the texts of 7 known non-members"
+    what = "--prefix-texts" if given is None else "a prefix of 7 requires 7 known non-members"
     if asked_for or given is not None:
         with pytest.raises(ConfigError, match=what):
             measure(TEXTS, ["recall"], nonmembers=given, asked_for={NON_MEMBERS.need} if asked_for else set())
@@ -295,10 +295,10 @@ def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -
     found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides=shots)
     reason = str(found[text, "recall", label]["reason"])
     assert "do not fit after a prefix of 2 into the 64 tokens" in reason
-    assert reason.endswith(": a prefix of 1 would leave room")
+    assert reason.endswith(": a prefix of 1 would fit")
     longer = "q " * 60
     reason = str(measure([longer], ["recall"], nonmembers=known, overrides=shots)[longer, "recall", label]["reason"])
-    assert reason.endswith(": no prefix leaves room")
+    assert reason.endswith(": no shorter prefix fits")
     assert found[TEXTS[1], "recall", label]["status"] == "ok"
 
 
@@ -384,7 +384,7 @@ def test_a_prefix_takes_no_text_beyond_the_border_of_longrope(tmp_path: Path) ->
     statuses, reasons = (session.score(texts, texts).column(name).to_pylist() for name in ("status", "reason"))
     assert statuses == ["ok", "not_applicable", "ok"]
     assert "do not fit after a prefix of 1 into the 22 tokens up to which m encodes positions as" in reasons[1]
-    assert reasons[1].endswith(": no prefix leaves room")
+    assert reasons[1].endswith(": no shorter prefix fits")
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_detectors_that_score_no_text_are_named_with_their_reason(score: Score, 
     scored = {row["detector"] for row in rows if row["status"] == "ok"}
     assert {"loss"} <= scored <= {"loss", "surp"}
     assert done.unscored == {row["detector"]: row["reason"] for row in rows[:4] if row["detector"] not in scored}
-    assert "ranked among all texts" in done.unscored["combined"]
+    assert "ranks require all texts of a benchmark" in done.unscored["combined"]
 
 
 def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Path, out: Path) -> None:
@@ -289,10 +289,10 @@ def test_no_separation_without_both_sides_and_the_reason(score: Score, tmp_path:
     members = write_rows(tmp_path / "m.jsonl", [{"text": f"words {number}", "label": 1} for number in range(3)])
     labelled = score(members, ["loss"]).labelled
     assert labelled.compute_separations() == []
-    assert labelled.problem == "no AUROC: it takes texts of both sides, and the labels name 3 members"
+    assert labelled.problem == "no AUROC: it requires labelled members and non-members, but the file has only 3 members"
     strange = write_rows(tmp_path / "s.jsonl", [{"text": "words", "label": "seen"}])
     assert score(strange, ["loss"]).labelled.problem == (
-        "no AUROC: it takes texts of both sides, and the labels name neither side"
+        "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
     )
     plain = score(written(tmp_path, "plain.txt", "one line\nanother"), ["loss"]).labelled
     assert (plain.compute_separations(), plain.problem) == ([], None)

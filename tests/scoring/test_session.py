@@ -156,9 +156,9 @@ def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
     said = {
         "reference": "no reference model: give",
         "dc_pdd": "the tokens of sotu have not been counted",
-        "infilling": "no branches of the text that are long enough are cached",
+        "infilling": "the cache has no branches of the text that are long enough",
         "lowercase": "has not been run on the text in lower case",
-        "neighbour": "no neighbours that the model was run on",
+        "neighbour": "has not been run on any neighbour of the text",
     }
     for detector, words in said.items():
         assert words in rows[detector]["reason"]
@@ -227,4 +227,4 @@ def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Ti
     assert rows["loss"]["score"] == pytest.approx(np.mean(twin["logprob"][kept]), abs=1e-4)
     assert rows["infilling"]["status"] == "ok"
     assert rows["lowercase"]["status"] == "not_applicable"
-    assert "in the context of an input" in rows["lowercase"]["reason"]
+    assert "the text is scored after a context" in rows["lowercase"]["reason"]

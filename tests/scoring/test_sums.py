@@ -49,7 +49,7 @@ def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny
         reads_sums = '"alpha":"0.5"' in row["parameters"] or '"alpha":"2"' in row["parameters"]
         assert (row["status"] == "not_applicable") is reads_sums, row
     [reason] = {row["reason"] for row in rows if row["reason"] is not None}
-    assert "run the model on it again" in reason
+    assert "Run the model again." in reason
     assert every.plan(TEXTS).texts_to_run == len(TEXTS)
     assert every.run(TEXTS, lambda _: forward).text_pass.texts_computed == len(TEXTS)
     assert statuses(every) == {("ok", None)}
@@ -71,7 +71,7 @@ def test_temperatures_are_run_where_they_are_named_and_lacking_is_said(tiny: Tin
     assert not paths.token_statistics("temperatures", model.identity.model_fingerprint).exists()
     named = Session(model, select(["acmia_ac", "acmia_norm_ac"]), paths)
     [(status, reason)] = statuses(named)
-    assert (status, "run the model on it again" in str(reason)) == ("not_applicable", True)
+    assert (status, "Run the model again." in str(reason)) == ("not_applicable", True)
     assert named.run(TEXTS, lambda _: forward).text_pass.texts_computed == len(TEXTS)
     assert statuses(named) == {("ok", None)}
 

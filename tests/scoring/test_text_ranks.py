@@ -45,8 +45,8 @@ def test_a_file_and_texts_in_a_context_are_not_ranked(tiny: Tiny, tmp_path: Path
     of_file = Session(model, selection, paths, in_parts=True)
     of_file.run(TEXTS, lambda wanted: forward)
     for session, told in (
-        (of_file, "make the texts a benchmark"),
-        (Session(model, selection, paths, in_context=True), "in the context of an input"),
+        (of_file, "Define a benchmark of the texts"),
+        (Session(model, selection, paths, in_context=True), "after a context"),
     ):
         rows = session.score(["0"], TEXTS[:1]).to_pylist()
         assert [row["status"] for row in rows] == ["ok", "not_applicable"]

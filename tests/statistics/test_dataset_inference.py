@@ -237,8 +237,8 @@ def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) ->
     [
         ({"design": "temporal"}, "design is 'temporal'"),
         ({"design": "unlabelled"}, "design is 'unlabelled'"),
-        ({"groups": 19}, "the audited texts are of 19 groups, the test needs 20"),
-        ({"no_held_out": True}, "the held-out texts are of 0 groups, the test needs 20"),
+        ({"groups": 19}, "the audited texts have 19 groups, but the test requires 20"),
+        ({"no_held_out": True}, "the held-out texts have 0 groups, but the test requires 20"),
         ({"all_missing": True}, "every feature is missing for some text"),
     ],
 )

@@ -305,7 +305,7 @@ def test_scores_that_do_not_belong_are_refused(small):
     scores, examples = small
     with pytest.raises(DataError, match="has two scores of an example"):
         run([*scores, scores[0]], examples)
-    with pytest.raises(DataError, match="1 scores are of examples that are not in benchmark b"):
+    with pytest.raises(DataError, match="1 scores belong to examples that are not in benchmark b"):
         run([*scores, score("f" * 16, 1.0)], examples)
     for bad in (math.nan, math.inf, None):
         with pytest.raises(DataError, match="not a finite number"):

@@ -180,7 +180,7 @@ def test_roc_points_go_up_from_corner_to_corner(case):
         ([], [], "there are no members and no non-members"),
         ([1.0, math.nan], [0, 1], "not a number"),
         ([1.0, 2.0], [0, 2], "neither 1"),
-        ([1.0], [0, 1], "one score for each label"),
+        ([1.0], [0, 1], "there must be one score per label"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(scores, labels, message):

@@ -162,7 +162,7 @@ def test_texts_of_one_group_have_no_interval():
     assert (found.value, found.interval) == (2 / 3, Interval(None, None))
     assert describe_interval_method(found) == "no interval: all 3 texts are of one group"
     assert estimate_grouped_rate([], []).value is None
-    with pytest.raises(DataError, match="one group for each"):
+    with pytest.raises(DataError, match="one group per text"):
         estimate_grouped_rate([True], ["a", "b"])
 
 

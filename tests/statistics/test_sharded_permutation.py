@@ -116,8 +116,8 @@ def test_too_little_is_refused() -> None:
         assert (done.status == "refused") == (done.reason is not None) == (done.p_value is None)
         return done.reason
 
-    assert reason(9, 25) == "9 shards, the test needs 10"
-    assert reason(10, 9) == "90 random orders in all shards together, the test needs 100"
+    assert reason(9, 25) == "there are 9 shards, but the test requires 10"
+    assert reason(10, 9) == "there are 90 random orders in all shards together, but the test requires 100"
     assert reason(10, 10) is None
     assert reason(10, 10, math.nan) == "a log-likelihood is not finite"
     assert reason(10, 10, -math.inf) == "a log-likelihood is not finite"

@@ -232,7 +232,7 @@ def test_what_cannot_reach_the_level_is_refused() -> None:
     assert refuse([[1, 0]] * 4) is not None
     assert refuse([[1, 0]] * 5) is None, "1 / 32"
     assert refuse([[math.nan, 0]] * 9) == "no item has a score of every version"
-    with pytest.raises(DataError, match="each item needs"):
+    with pytest.raises(DataError, match="each item must have"):
         compare_twins([[compute_rank_shares([1, 2])]], [0, 1])
 
 

@@ -25,7 +25,7 @@ from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import plan
 from audit_pipeline.token_statistics.run import RunSummary
 
-_NO_FILE = "one stream of random numbers over the rows of a file is there for a file that is scored, not for an audit"
+_NO_FILE = "one stream of random numbers requires the rows of a file, so only `corpus-audit score` can use it"
 _MAX_DRAWS = 4
 _STREAM_SEED = 0
 
@@ -34,7 +34,7 @@ class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
     """The provider of the statistics of the text in lower case."""
 
     need = LOWERCASED
-    not_run = "the model has not been run on the text in lower case: run it again"
+    not_run = "the model has not been run on the text in lower case. Run the model again."
     passes = 1
 
     @staticmethod
@@ -111,7 +111,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
     """
 
     need = COPIES
-    not_run = "the model has not been run on every copy of the text: run it again"
+    not_run = "the model has not been run on every copy of the text. Run the model again."
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         """Start a stream of random numbers for each setting that uses one."""
@@ -143,7 +143,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
     def describe_cost(self, texts: Sequence[str]) -> str | None:
         """Return the number of copies and tokens, or None if all copies are cached."""
         tokens = plan(self._model, self._flatten_derived_texts(texts), self._location).tokens_to_run
-        return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
+        return f"pac: {self.passes} copies of each text, {tokens:,} tokens in total" if tokens else None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         """Run the audited model over the copies."""

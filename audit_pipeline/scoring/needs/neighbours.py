@@ -41,7 +41,7 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
     """
 
     need = NEIGHBOURS
-    not_run = "the text has no neighbours that the model was run on"
+    not_run = "the model has not been run on any neighbour of the text"
     kinds = _KINDS
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:

@@ -63,8 +63,8 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         inputs = self._scope.user_inputs
         if inputs is None or self.side not in inputs.known:
             return (
-                f"no prefix of {self.side.name}: name a file of texts known to be {self.side.name} with "
-                f"{self.side.option}"
+                f"there is no prefix of {self.side.name}. Name a file of known {self.side.name} with "
+                f"{self.side.option}."
             )
         return Shots(inputs.known[self.side], f"the file of {self.side.option}", {})
 
@@ -111,31 +111,31 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         shots = self._required_shots
         if len(shots.texts) < n_shots:
             if self._scope.benchmark is None:
-                what_to_do = f"add texts to it, or set the parameter shots to {len(shots.texts)} or less"
+                what_to_do = f"Add texts to it, or set the parameter shots to {len(shots.texts)} or less."
             else:
-                what_to_do = "raise calibration_fraction in config/benchmarks.yaml"
+                what_to_do = "Raise calibration_fraction in config/benchmarks.yaml."
             return (
-                f"a prefix of {n_shots} takes the texts of {n_shots} known {self.side.name}, each of another document, "
-                f"and {shots.source} has {len(shots.texts)}: {what_to_do}"
+                f"a prefix of {n_shots} requires {n_shots} known {self.side.name} from different documents, but "
+                f"{shots.source} has {len(shots.texts)}. {what_to_do}"
             )
         if not self._count_fitting(1, join):
             has_border = self._model.position_border is not None
             window = self._border_description if has_border else self._window_description
-            return f"not even one of {shots.source} and a text twice as long fit into {window}"
+            return f"not even one text of {shots.source} and a text twice as long fit into {window}"
         return None
 
     @property
     def _window_description(self) -> str:
         """Return the size of the model's context for messages."""
         window, _ = window_and_stride(self._model)
-        return f"the {window:,} tokens of context that {self._model.entry.name} is run with"
+        return f"the context of {self._model.entry.name} ({window:,} tokens)"
 
     @property
     def _border_description(self) -> str:
         """Return the position limit of LongRoPE for messages."""
         return (
-            f"the {self._model.position_border:,} tokens up to which {self._model.entry.name} encodes positions as it "
-            "does in the text alone (LongRoPE takes other factors beyond)"
+            f"the {self._model.position_border:,} tokens up to which {self._model.entry.name} encodes positions as in "
+            "the text alone (LongRoPE uses other factors for longer inputs)"
         )
 
     @cached_property
@@ -218,7 +218,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         description = f"the texts, each after a prefix of {', '.join(map(str, shot_counts))} {self.side.name}"
         if prefixed_texts.is_prefix_rerun(self._model, self._location):
             description += ", each with its prefix run again"
-        return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all"
+        return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in total"
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         """Run the texts after each prefix that does not reveal them."""
@@ -255,8 +255,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
                 n_shots, _ = request
                 if revealing_shot is not None and revealing_shot < n_shots:
                     by_request[request] = UnmetNeed(
-                        f"{GIVEN_AWAY}: the text's document is one of the {n_shots} {self.side.name} that the prefix "
-                        "is made of"
+                        f"{GIVEN_AWAY}: the text's document is one of the {n_shots} {self.side.name} in the prefix"
                     )
                 elif request in self._obstacles:
                     by_request[request] = UnmetNeed(self._obstacles[request])
@@ -273,16 +272,18 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         [tokens] = prefixed_texts.count_own_tokens(self._model, [text])
         prefix = self._prefixes[n_shots, join]
         if prefixed_texts.has_room(self._model, prefix, tokens):
-            return UnmetNeed("the model has not been run on the text after the prefix: run it again")
-        hint = "no prefix leaves room"
+            return UnmetNeed("the model has not been run on the text after the prefix. Run the model again.")
+        hint = "no shorter prefix fits"
         for n in range(n_shots - 1, 0, -1):
             if prefixed_texts.has_room(self._model, self._encode_shots(n, join), tokens):
-                hint = f"a prefix of {n} would leave room"
+                hint = f"a prefix of {n} would fit"
                 break
         window = self._window_description
         if prefixed_texts.crosses_border(self._model, prefix, tokens):
             window = self._border_description
-        return UnmetNeed(f"the text's {tokens:,} tokens do not fit after a prefix of {n_shots} into {window}: {hint}")
+        return UnmetNeed(
+            f"the text's {tokens:,} tokens do not fit after a prefix of {n_shots} texts into {window}: {hint}"
+        )
 
 
 class MemberPrefixProvider(PrefixProvider):

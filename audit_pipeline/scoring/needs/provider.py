@@ -32,7 +32,7 @@ SeenIdentities = Mapping[str, tuple[str, str]]
 """The last known fingerprints of weights and tokenizer by model name. An unknown fingerprint is empty."""
 OnProgress = Callable[[Progress], None]
 
-NO_SEPARATE_PASS = "the text is scored in the context of an input: it has no pass of its own"
+NO_SEPARATE_PASS = "the text is scored after a context, so the model has not read the text alone"
 """The reason why detectors that compare a text with a changed text do not score it. They need a pass over the text
 without a context (Zhang et al. 2025, appendix C)."""
 

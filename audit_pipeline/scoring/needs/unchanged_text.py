@@ -80,7 +80,7 @@ class RenyiProvider(_ListsProvider[PowerSums]):
     """The provider of the power sums of each token, which Rényi entropies of some orders require."""
 
     need = POWER_SUMS
-    not_run = "the sums for Rényi entropies of this order are not cached for the text: run the model on it again"
+    not_run = "the sums for Rényi entropies of this order are not cached for the text. Run the model again."
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         """Require the power sums if a setting reads them. Otherwise store them only for texts that run anyway."""
@@ -105,7 +105,7 @@ class TemperaturesProvider(_ListsProvider[Temperatures]):
     """The provider of the distribution of each token at each cached inverse temperature."""
 
     need = TEMPERATURES
-    not_run = "other temperatures are not cached for the text: run the model on it again"
+    not_run = "other temperatures are not cached for the text. Run the model again."
     kinds = ("temperatures",)
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[Temperatures]:
@@ -128,7 +128,7 @@ class BranchesProvider(Provider[BranchStatistics]):
     """The provider of branches. Their length is the largest ``m`` of the settings."""
 
     need = BRANCHES
-    not_run = "no branches of the text that are long enough are cached: run the model on it again"
+    not_run = "the cache has no branches of the text that are long enough. Run the model again."
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         """Read the branch length from the settings."""
@@ -143,7 +143,7 @@ class BranchesProvider(Provider[BranchStatistics]):
         tokens = plan(self._model, texts, self._location, branch_steps=self.branch_steps).branch_tokens
         if not tokens:
             return None
-        return f"infilling: branches of {self.branch_steps} tokens, about {tokens:,} tokens in all"
+        return f"infilling: branches of {self.branch_steps} tokens, about {tokens:,} tokens in total"
 
     def build_lookup(self, texts: Sequence[str]) -> Lookup[BranchStatistics]:
         """Return the lookup of a text's branches."""
@@ -177,7 +177,7 @@ class ReferenceProvider(Provider[TextStatistics]):
     """
 
     need = REFERENCE_MODEL
-    not_run = "the reference model has not been run on the text: run the audit again"
+    not_run = "the reference model has not been run on the text. Run the audit again."
     runs_other_model = True
     source = "reference_model"
 
@@ -200,14 +200,15 @@ class ReferenceProvider(Provider[TextStatistics]):
             reference = load_reference_model(self._model, self._scope.paths)
             if reference is not None and reference.identity.is_unasked:
                 raise ModelError(
-                    f"{reference.entry.name} has not been asked yet: run the audit when its server answers"
+                    f"the server of {reference.entry.name} has not been probed yet. Run the audit when the "
+                    "server is reachable."
                 )
             return reference or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
         except TransientError:
             raise
         except AuditError as error:
             if self._scope.user_inputs is not None:
-                raise ModelError(f"the reference model: {error}") from error
+                raise ModelError(f"the reference model cannot be used: {error}") from error
             return str(error)
 
     @property
@@ -245,11 +246,11 @@ Floats = npt.NDArray[np.float64]
 Ranks = Sequence[float] | UnmetNeed
 
 _IN_PARTS = (
-    "a text is ranked among all texts of a benchmark, and a file is scored in parts: make the texts a benchmark"
-    " (config/benchmarks.yaml) and audit that"
+    "ranks require all texts of a benchmark, but a file is scored in parts. Define a benchmark of the texts in"
+    " config/benchmarks.yaml, and audit it."
 )
-_IN_CONTEXT = "texts in the context of an input are not ranked"
-_NOT_RUN = UnmetNeed("the model has not been run on the text when the others were ranked: run it again")
+_IN_CONTEXT = "texts after a context are not ranked"
+_NOT_RUN = UnmetNeed("the model had not been run on the text when the other texts were ranked. Run the model again.")
 
 
 class RanksProvider(Provider[Mapping[str, Ranks]]):
@@ -311,7 +312,7 @@ def rank_texts_by_detectors(texts: Mapping[str, TextStatistics], detectors: Sequ
     for text, statistics in texts.items():
         outcomes = {detector.name: detector.score(statistics, [detector.default])[0] for detector in detectors}
         reasons = [
-            f"{name} does not score it: {outcome.reason}" for name, outcome in outcomes.items() if outcome.reason
+            f"{name} does not score the text: {outcome.reason}" for name, outcome in outcomes.items() if outcome.reason
         ]
         if reasons:
             unscored[text] = UnmetNeed(reasons[0])
