@@ -108,7 +108,8 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
     outcomes = DC_PDD.score(statistics, [{"a": 0.01}, {"a": 1.0}])
     assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
     assert (
-        outcomes[0].reason == f"token {token} is not in the frequency table, which ends at 2: rebuild token_frequencies"
+        outcomes[0].reason
+        == f"token {token} is not in the frequency table, which ends at 2. Rebuild token_frequencies."
     )
 
 

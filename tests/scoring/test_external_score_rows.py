@@ -94,7 +94,7 @@ def row_by_row(file: Path) -> Given:
     if len(set(counted.values())) > 1:
         raise DataError(
             f"{file}: the detectors have different numbers of rows, so the rows of a text cannot be matched. Add a "
-            "column 'example_id'"
+            "column 'example_id'."
         )
     for row, identity in zip(found.rows, ids, strict=True):
         try:
@@ -111,11 +111,11 @@ def row_by_row(file: Path) -> Given:
             if first[name] != text[name]:
                 raise DataError(
                     f"{row.location}: the {name} of the text {identity} is {text[name]!r}, but at "
-                    f"{first['location']} it is {first[name]!r}. Correct one of the rows"
+                    f"{first['location']} it is {first[name]!r}. Correct one of the rows."
                 )
         if (identity, *setting) in scores:
             raise DataError(
-                f"{row.location}: {setting[0]} scores the text {identity} a second time. Delete one of the scores"
+                f"{row.location}: {setting[0]} scores the text {identity} a second time. Delete one of the scores."
             )
         scores[identity, *setting] = score
     spelt = labels.describe_not_understood("so their rows are skipped")

@@ -180,7 +180,7 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
         known({NON_MEMBERS: dash}, scored=dash)
     with pytest.raises(ConfigError, match="--prefix-texts and --prefix-members cannot all read standard input"):
         known({NON_MEMBERS: dash, MEMBERS: dash})
-    with pytest.raises(ConfigError, match=r"1 text\(s\) of --prefix-texts are in the file of --prefix-members"):
+    with pytest.raises(ConfigError, match=r"1 text\(s\) are in the files of both --prefix-texts and --prefix-members"):
         known({NON_MEMBERS: one, MEMBERS: other})
     assert known({NON_MEMBERS: one, MEMBERS: alone}) == {NON_MEMBERS: ["a", "both"], MEMBERS: ["c"]}
 

@@ -174,7 +174,7 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
     assert "nowhere" in reason
     assert audit.other_model_problems == [reason]
     assert (audit.runs_other_models, audit.upstream) == (False, {})
-    with pytest.raises(ModelError, match=r"the reference model: .*nowhere"):
+    with pytest.raises(ModelError, match=r"the reference model cannot be used: .*nowhere"):
         _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).unmet_requirements
 
 
