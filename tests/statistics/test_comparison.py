@@ -42,9 +42,11 @@ def compare(first, second, labels, groups):
     return Comparison(row["difference"], interval, row["method"], row["standard_error"], row["p_value"])
 
 
-def twin(first, second, labels, groups):
-    """Difference, standard error and p-value with groups of one side: every pair counted, every group left out."""
-    labels, groups = np.asarray(labels), np.asarray(groups)
+def test_equals_the_definition_spelled_out():
+    """Groups have texts of one side: every pair of texts is counted, and every group is left out once."""
+    first, second, labels, groups = made(n_groups=14)
+    found = compare(first, second, labels, groups)
+    names_of_texts = np.array(groups)
 
     def difference(chosen):
         members, others = ((labels == side) & chosen for side in (1, 0))
@@ -57,19 +59,12 @@ def twin(first, second, labels, groups):
     observed = difference(np.ones(len(labels), dtype=bool))
     variances, freedoms = [], []
     for side in (1, 0):
-        names = sorted(set(groups[labels == side].tolist()))
-        moved = [difference(groups != name) - observed for name in names]
+        names = sorted(set(names_of_texts[labels == side].tolist()))
+        moved = [difference(names_of_texts != name) - observed for name in names]
         variances.append((len(names) - 1) / len(names) * sum(one**2 for one in moved))
         freedoms.append(len(names) - 1)
     error = math.sqrt(sum(variances))
     freedom = sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    return observed, error, freedom
-
-
-def test_equals_the_definition_spelled_out():
-    first, second, labels, groups = made(n_groups=14)
-    found = compare(first, second, labels, groups)
-    observed, error, freedom = twin(first, second, labels, groups)
     assert found.value == pytest.approx(observed)
     assert found.standard_error == pytest.approx(error)
     assert found.p_value == pytest.approx(2 * t.sf(abs(observed) / error, freedom))

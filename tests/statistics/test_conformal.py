@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 from scipy.stats import false_discovery_control
+from scored_texts import build_scored_texts
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.conformal import (
@@ -15,14 +16,11 @@ from audit_pipeline.statistics.conformal import (
     compute_q_values,
     run_group_tests,
 )
-from audit_pipeline.statistics.thresholds import ScoredTexts, compute_sampling_keys
 
 
-def texts(groups, scores=None, labels=None, seed=0, prefix="e"):
-    ids = [f"{prefix}{index}" for index in range(len(groups))]
-    scores = np.arange(float(len(groups))) if scores is None else np.asarray(scores, dtype=np.float64)
-    labels = np.zeros(len(groups), dtype=np.int8) if labels is None else np.asarray(labels)
-    return ScoredTexts(scores, labels, np.array(groups, dtype=str), compute_sampling_keys(groups, ids, seed))
+def texts(groups, scores=None, labels=None, prefix="e"):
+    scores = np.arange(len(groups)) if scores is None else scores
+    return build_scored_texts(scores, labels, groups, prefix=prefix)
 
 
 def of_sizes(sizes, name, generator):
