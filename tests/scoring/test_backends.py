@@ -20,30 +20,26 @@ from audit_pipeline.token_statistics.backend import Backend
 
 
 class Weights:
-    """What takes the memory."""
+    """A stand-in for the weights of a model."""
 
 
 class Loader:
-    """Counts what it makes ready, and sees whether what it made before is still there."""
+    """A loader that records the loaded models, and whether the earlier model was still in memory."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
         self.earlier_in_memory: list[bool] = []
-        self._latest: weakref.ref[Weights] | None = None
+        self.latest: Callable[[], object] = lambda: None
 
     def __call__(self, model: TokenizedModel) -> Backend:
         gc.collect()
-        self.earlier_in_memory.append(self._latest is not None and self._latest() is not None)
+        self.earlier_in_memory.append(self.latest() is not None)
         self.loaded.append(model.entry.name)
         weights = Weights()
-        # A cycle, as modules of a model have: only the collector frees it.
+        # The modules of a model form a cycle, which only the garbage collector frees.
         weights.itself = weights  # type: ignore[attr-defined]
-        self._latest = weakref.ref(weights)
+        self.latest = weakref.ref(weights)
         return cast(Backend, weights)
-
-    @property
-    def holds(self) -> bool:
-        return self._latest is not None and self._latest() is not None
 
 
 @pytest.fixture
@@ -106,6 +102,6 @@ def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
     with pytest.raises(ModelError, match="no room"):
         held.ensure_loaded(with_entry(model, devices="auto"), fails)
     gc.collect()
-    assert not load.holds
+    assert load.latest() is None
     held.ensure_loaded(model, load)
     assert len(load.loaded) == 2, "the one before was freed for it"

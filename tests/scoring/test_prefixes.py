@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,11 +15,10 @@ from made_files import write_rows, written
 from made_rows import make_table
 from tiny_models import CONTEXT, SENTENCES, Tiny, forward_of, save_model, tokenized
 
-from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get_detector, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.models.tokenized_model import TokenizedModel, read_position_border
+from audit_pipeline.models.tokenized_model import read_position_border
 from audit_pipeline.scoring.needs import prefixes
 from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.needs.provider import UserInputs
@@ -47,18 +48,11 @@ def words(begin: int, count: int) -> str:
     return " ".join(f"w{number}" for number in range(begin, begin + count))
 
 
-class Made(BuiltBenchmark):
-    """A benchmark of rows that a test makes."""
-
-    def __init__(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
-        super().__init__(name, {"words": None, "spec": {}}, DataPaths(Path("nowhere")))
-        self.__dict__["examples"] = make_table(
-            EXAMPLES,
-            [
-                {"example_id": example_id(name, str(row["group"]), str(row["text"])), "benchmark": name, **row}
-                for row in rows
-            ],
-        )
+def build_benchmark(name: str, rows: Sequence[Mapping[str, object]]) -> Any:
+    """Build what a prefix reads of a benchmark."""
+    ids = [example_id(name, str(row["group"]), str(row["text"])) for row in rows]
+    examples = [{"example_id": one, "benchmark": name, **row} for one, row in zip(ids, rows, strict=True)]
+    return SimpleNamespace(name=name, examples=make_table(EXAMPLES, examples))
 
 
 def row(group: str, text: str, label: int | None = NON_MEMBER, split: str = "calibration") -> dict[str, object]:
@@ -70,21 +64,15 @@ def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, st
     model, forward = tiny("llama")
 
     def run(
-        texts: Sequence[str], names: Sequence[str] = BOTH, *, grid: bool = False, **given: object
+        texts: list[str], names: list[str] = BOTH, *, nonmembers: Any = None, members: Any = None, **options: Any
     ) -> dict[tuple[str, str, str], dict[str, object]]:
-        overrides = given.pop("overrides", None)
-        sides = {NON_MEMBERS: given.pop("nonmembers", None), MEMBERS: given.pop("members", None)}
-        known = {side: texts for side, texts in sides.items() if texts is not None}
-        inputs = UserInputs(known=known, **given)  # type: ignore[arg-type]
-        session = Session(
-            model,
-            select(names, grid=grid, overrides=overrides),  # type: ignore[arg-type]
-            DataPaths(tmp_path / "data"),
-            user_inputs=inputs,
-        )
+        sides = {NON_MEMBERS: nonmembers, MEMBERS: members}
+        known = {side: shots for side, shots in sides.items() if shots is not None}
+        inputs = UserInputs(known=known, asked_for=options.pop("asked_for", ()))
+        session = Session(model, select(names, **options), DataPaths(tmp_path / "data"), user_inputs=inputs)
         session.run(texts, lambda _: forward)
-        table = session.score(texts, texts)
-        return {(one["example_id"], one["detector"], one["parameters"]): one for one in table.to_pylist()}
+        rows = session.score(texts, texts).to_pylist()
+        return {(one["example_id"], one["detector"], one["parameters"]): one for one in rows}
 
     return run
 
@@ -96,22 +84,24 @@ def test_shots_are_of_one_side_of_the_calibration_split_one_a_group_in_an_order_
     rows = [row(f"g{number}", f"text {number}") for number in range(20)]
     rows += [row("g3", "text 3 again"), row("e", "evaluated", split="evaluation"), row("m", "member", MEMBER)]
     rows += [row("u", "unlabelled", None)]
-    found = collect_benchmark_shots(Made("b", rows), NON_MEMBERS)
+    found = collect_benchmark_shots(build_benchmark("b", rows), NON_MEMBERS)
     assert len(found.texts) == 20
     assert set(found.texts) <= {str(one["text"]) for one in rows[:21]}
     assert list(found.texts) != sorted(found.texts)
     # The order of rows is nothing to it, the name of the benchmark is.
-    assert collect_benchmark_shots(Made("b", rows[::-1]), NON_MEMBERS).texts == found.texts
-    assert collect_benchmark_shots(Made("c", rows), NON_MEMBERS).texts != found.texts
-    assert collect_benchmark_shots(Made("b", rows), MEMBERS).texts == ["member"]
+    assert collect_benchmark_shots(build_benchmark("b", rows[::-1]), NON_MEMBERS).texts == found.texts
+    assert collect_benchmark_shots(build_benchmark("c", rows), NON_MEMBERS).texts != found.texts
+    assert collect_benchmark_shots(build_benchmark("b", rows), MEMBERS).texts == ["member"]
     # A document more or less moves no other: prefixes of several sizes stay nested.
-    fewer = collect_benchmark_shots(Made("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS).texts
+    fewer = collect_benchmark_shots(
+        build_benchmark("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS
+    ).texts
     assert fewer == [text for text in found.texts if text != "text 5"]
 
 
 def test_every_text_of_a_shots_group_is_given_away() -> None:
     rows = [row("g", "one text"), row("g", "quite another"), row("h", "a third", split="evaluation")]
-    shots = collect_benchmark_shots(Made("b", rows), NON_MEMBERS)
+    shots = collect_benchmark_shots(build_benchmark("b", rows), NON_MEMBERS)
     assert [shots.find_revealing_shot(str(one["text"])) for one in rows] == [0, 0, None]
 
 
@@ -272,7 +262,12 @@ def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path
         for text in (words(0, count) for count in range(30, 0, -1))
         if 3 * len(encode(model, [text])[0].token_id) + 1 <= CONTEXT
     )
-    padded = next(f"{shot}{'q' * more}" for more in range(9) if one_more_does_not_fit(model, f"{shot}{'q' * more}"))
+    for padded in (f"{shot}{'q' * more}" for more in range(9)):
+        # A text twice as long fits after the shot, but not after the shot and its join.
+        tokens = 2 * len(encode(model, [padded])[0].token_id)
+        plain, joined = (encode_prefix(model, padded + join) for join in ("", JOINS["blank_line"]))
+        if len(plain.ids) + tokens <= CONTEXT < len(joined.ids) + tokens:
+            break
     selection = [(get_detector("recall"), [{"shots": 1, "join": join} for join in ("none", "blank_line")])]
     session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: [padded]}))
     session.run(["a b"], lambda _: forward)
@@ -281,20 +276,13 @@ def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path
     assert "not even one" in str(rows['{"join":"blank_line","shots":1}']["reason"])
 
 
-def one_more_does_not_fit(model: TokenizedModel, shot: str) -> bool:
-    """Whether a text twice as long fits behind the shot, and does not where its join is behind the shot, too."""
-    tokens = 2 * len(encode(model, [shot])[0].token_id)
-    plain, joined = (encode_prefix(model, shot + join) for join in ("", JOINS["blank_line"]))
-    return len(plain.ids) + tokens <= CONTEXT < len(joined.ids) + tokens
-
-
 def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -> None:
     known = ["a known text", "one more of it"]
     text = "x y z " * 7 + "q q q q"
     shots, label = {"recall": {"shots": 2}}, '{"shots":2}'
     found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides=shots)
     reason = str(found[text, "recall", label]["reason"])
-    assert "do not fit after a prefix of 2 into the 64 tokens" in reason
+    assert "do not fit after a prefix of 2 into the context of llama (64 tokens)" in reason
     assert reason.endswith(": a prefix of 1 would fit")
     longer = "q " * 60
     reason = str(measure([longer], ["recall"], nonmembers=known, overrides=shots)[longer, "recall", label]["reason"])
@@ -308,7 +296,7 @@ def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -
 @pytest.fixture
 def audited(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
     def make(rows: Sequence[Mapping[str, object]], *, in_context: bool = False) -> Session:
-        monkeypatch.setattr(prefixes, "read_built", lambda paths, name: Made(name, rows))
+        monkeypatch.setattr(prefixes, "read_built", lambda paths, name: build_benchmark(name, rows))
         selection = [one for one in build_audit_selection({}) if one[0].name in BOTH]
         return Session(tiny("llama")[0], selection, DataPaths(tmp_path), benchmark="b", in_context=in_context)
 

@@ -281,9 +281,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         window = self._window_description
         if prefixed_texts.crosses_border(self._model, prefix, tokens):
             window = self._border_description
-        return UnmetNeed(
-            f"the text's {tokens:,} tokens do not fit after a prefix of {n_shots} texts into {window}: {hint}"
-        )
+        return UnmetNeed(f"the text's {tokens:,} tokens do not fit after a prefix of {n_shots} into {window}: {hint}")
 
 
 class MemberPrefixProvider(PrefixProvider):
