@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, find_first_occurrences
-from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import TextStatistics, TokenFrequencies
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ConfigError
@@ -28,21 +27,6 @@ def with_table(statistics: TextStatistics, ids: Sequence[int], counts: Sequence[
     table = TokenFrequencies(np.array(counts, dtype=np.int64), v)
     columns = {**statistics.columns, "token_id": np.array(ids, dtype=np.int32)}
     return dataclasses.replace(statistics, columns=columns, extras={FREQUENCY_TABLE: table})
-
-
-def twin(ids: Sequence[int], logprobs: Sequence[float], counts: Sequence[int], v: int, setting: Settings) -> float:
-    """Equations 4 to 8 one after the other, in Python's own numbers."""
-    total = sum(counts)
-    alphas, seen = [], set()
-    for token, logprob in zip(ids, logprobs, strict=True):
-        alpha = -math.exp(logprob) * math.log((counts[token] + 1) / (total + v))
-        if setting.get("lup", True) and alpha >= setting["a"]:
-            alpha = setting["a"]
-        if token in seen and setting.get("sfo", True):
-            continue
-        seen.add(token)
-        alphas.append(alpha)
-    return math.fsum(alphas) / len(alphas)
 
 
 def test_by_hand(text_statistics: Make) -> None:
@@ -84,7 +68,14 @@ def test_the_twin_agrees(
     [outcome] = DC_PDD.score(statistics, [setting])
     assert outcome.status == "ok"
     assert outcome.score is not None
-    assert outcome.score == pytest.approx(twin(ids, logprobs.tolist(), counts, VOCABULARY, setting), rel=1e-9)
+    alphas: dict[int, float] = {}
+    for place, (token, logprob) in enumerate(zip(ids, logprobs.tolist(), strict=True)):
+        # Equations 4 to 8, with Python's own numbers.
+        alpha = -math.exp(logprob) * math.log((counts[token] + 1) / (sum(counts) + VOCABULARY))
+        if switches.get("lup", True):
+            alpha = min(alpha, a)
+        alphas.setdefault(token if switches.get("sfo", True) else place, alpha)
+    assert outcome.score == pytest.approx(math.fsum(alphas.values()) / len(alphas), rel=1e-9)
     assert outcome.score >= 0
     if switches.get("lup", True):
         assert outcome.score <= a * (1 + 1e-12)

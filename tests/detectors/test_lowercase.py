@@ -1,24 +1,17 @@
-import dataclasses
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
 from audit_pipeline.detectors.loss import LOWERCASE, LOWERCASED, has_cased_characters
 
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
 
 
-def beside(statistics: TextStatistics, lowercased: TextStatistics | UnmetNeed) -> TextStatistics:
-    return dataclasses.replace(statistics, extras={LOWERCASED: lowercased})
-
-
 def scored(text_statistics, own, lowercased, text="Some Text"):
-    statistics = beside(text_statistics(own, text=text), text_statistics(lowercased, text=text.lower()))
-    (outcome,) = LOWERCASE.score(statistics, [{}])
-    return outcome
+    extras = {LOWERCASED: text_statistics(lowercased, text=text.lower())}
+    return LOWERCASE.score(text_statistics(own, text, extras), [{}])[0]
 
 
 def test_lowercase_by_hand(text_statistics):

@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import pytest
@@ -14,8 +13,7 @@ logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=12)
 
 def scored(text_statistics, own, neighbours, ns):
     extras = {NEIGHBOURS: [text_statistics(one) for one in neighbours]}
-    statistics = dataclasses.replace(text_statistics(own), extras=extras)
-    return NEIGHBOUR.score(statistics, [{"n": n} for n in ns])
+    return NEIGHBOUR.score(text_statistics(own, extras=extras), [{"n": n} for n in ns])
 
 
 def test_neighbour_by_hand(text_statistics):

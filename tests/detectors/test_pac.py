@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import pytest
@@ -12,9 +11,7 @@ logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
 
 def scored(text_statistics, own, copies, text="two words"):
     ways = {Copying(0.3, len(copies), "text"): [text_statistics(one, f"copy {at}") for at, one in enumerate(copies)]}
-    statistics = dataclasses.replace(text_statistics(own, text), extras={COPIES: ways})
-    [outcome] = PAC.score(statistics, [{"n": len(copies)}])
-    return outcome
+    return PAC.score(text_statistics(own, text, {COPIES: ways}), [{"n": len(copies)}])[0]
 
 
 def twin(values):
@@ -57,7 +54,7 @@ def test_copies_that_lose_more_score_higher(text_statistics, own, copies):
 
 def test_where_no_copy_differs_or_has_a_token(text_statistics):
     same = {Copying(0.3, 1, "text"): [text_statistics([-1.0], "word")]}
-    [outcome] = PAC.score(dataclasses.replace(text_statistics([-1.0], "word"), extras={COPIES: same}), [{"n": 1}])
+    [outcome] = PAC.score(text_statistics([-1.0], "word", {COPIES: same}), [{"n": 1}])
     assert (outcome.score, outcome.status) == (None, "not_applicable")
     assert "no copy differs" in outcome.reason
     assert scored(text_statistics, [-1.0], [[-1.0], []]).status == "not_applicable"
