@@ -32,16 +32,8 @@ import pyarrow.compute as pc
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers import labels
+from audit_pipeline.readers import labels, text_rows
 from audit_pipeline.readers.formats import open_rows
-from audit_pipeline.readers.text_rows import (
-    Row,
-    Skipped,
-    SkippedRows,
-    build_unusable_file_error,
-    column_names,
-    explain_invalid_unicode,
-)
 from audit_pipeline.splits import blind_controls
 from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.tables import canonical_json
@@ -169,7 +161,7 @@ class ScoreRows:
     scores: pa.Table
     settings: frozenset[Setting]
     has_groups: bool
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[text_rows.Skipped, ...]
     not_understood: str | None
 
 
@@ -209,7 +201,7 @@ def read_score_rows(file: Path) -> ScoreRows:
     skipped = list(unreadable)
     unknown_labels = labels.LabelReader()
     for location, row_index, problem, label_cell in unusable:
-        skipped.append(Skipped(location, row_index, problem))
+        skipped.append(text_rows.Skipped(location, row_index, problem))
         if problem == labels.NOT_UNDERSTOOD:
             unknown_labels.count_not_understood(label_cell)
     meanings = settings["meaning"].drop_null().to_pylist()
@@ -233,7 +225,7 @@ def _check_required_columns(file: Path, columns: set[str]) -> None:
             )
 
 
-def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
+def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[text_rows.Skipped]]:
     """Read the cells of all readable rows.
 
     Returns:
@@ -242,19 +234,19 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
     """
     batches: list[pa.RecordBatch] = []
     columns: set[str] = set()
-    skipped: list[Skipped] = []
+    skipped: list[text_rows.Skipped] = []
     for entries in _iterate_batches(open_rows(file).entries()):
-        rows: list[Row] = []
+        rows: list[text_rows.Row] = []
         for entry in entries:
-            if isinstance(entry, Skipped):
+            if isinstance(entry, text_rows.Skipped):
                 skipped.append(entry)
             else:
                 rows.append(entry)
-        columns.update(column_names(rows))
+        columns.update(text_rows.column_names(rows))
         try:
             batches.append(_build_cell_batch(rows))
         except UnicodeEncodeError:
-            valid_rows: list[Row] = []
+            valid_rows: list[text_rows.Row] = []
             for row in rows:
                 problem = _find_invalid_cell(row)
                 if problem is None:
@@ -264,11 +256,13 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
             batches.append(_build_cell_batch(valid_rows))
     cells = pa.Table.from_batches(batches)
     if not len(cells):
-        raise build_unusable_file_error(file, SkippedRows(len(skipped), skipped[:1]))
+        raise text_rows.build_unusable_file_error(file, text_rows.SkippedRows(len(skipped), skipped[:1]))
     return cells, columns, sorted(skipped, key=lambda row: row.index)
 
 
-def _iterate_batches(entries: Iterator[Row | Skipped]) -> Iterator[list[Row | Skipped]]:
+def _iterate_batches(
+    entries: Iterator[text_rows.Row | text_rows.Skipped],
+) -> Iterator[list[text_rows.Row | text_rows.Skipped]]:
     while True:
         batch = list(itertools.islice(entries, _ROWS_PER_BATCH))
         if not batch:
@@ -276,24 +270,24 @@ def _iterate_batches(entries: Iterator[Row | Skipped]) -> Iterator[list[Row | Sk
         yield batch
 
 
-def _find_invalid_cell(row: Row) -> Skipped | None:
+def _find_invalid_cell(row: text_rows.Row) -> text_rows.Skipped | None:
     for name in (*_STRING_COLUMNS, "parameters"):
         cell = row.values.get(name)
         if isinstance(cell, str):
-            problem = explain_invalid_unicode(cell)
+            problem = text_rows.explain_invalid_unicode(cell)
             if problem is not None:
-                return Skipped(row.location, row.index, f"column '{name}' {problem}")
+                return text_rows.Skipped(row.location, row.index, f"column '{name}' {problem}")
     return None
 
 
-def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
+def _build_cell_batch(rows: Sequence[text_rows.Row]) -> pa.RecordBatch:
     """Build the batch of the rows' cells.
 
     Raises:
         UnicodeEncodeError: If a string has a lone surrogate.
     """
     cells_by_column: dict[str, list[object]] = {}
-    for name in column_names(rows):
+    for name in text_rows.column_names(rows):
         cells_by_column[name] = [row.values.get(name) for row in rows]
     strings = {name: _convert_to_strings(cells_by_column.get(name), len(rows)) for name in _STRING_COLUMNS}
     parameters = cells_by_column.get("parameters")

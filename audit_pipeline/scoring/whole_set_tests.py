@@ -14,14 +14,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session, Statistics
+from audit_pipeline.statistics import sharded_permutation
 from audit_pipeline.statistics.claims import ClaimLevel
-from audit_pipeline.statistics.sharded_permutation import (
-    OrderTest,
-    Rule,
-    build_refused_test,
-    draw_orders,
-    run_sharded_permutation_test,
-)
 from audit_pipeline.statistics.shards import (
     MIN_ITEMS_PER_SHARD,
     MIN_ORDERS,
@@ -71,7 +65,7 @@ def run_order_test(
     name: str,
     shards: int | None = None,
     permutations: int = PERMUTATIONS,
-    rule: Rule = "exact",
+    rule: sharded_permutation.Rule = "exact",
     separator: str = SEPARATOR,
     order_by_chance: bool = False,
     seed: int = 0,
@@ -102,7 +96,7 @@ def run_order_test(
         The result. The test is refused if a shard does not fit into the model's context.
     """
     plan = _plan_order_test(model, items, shards, permutations, separator, seed)
-    if isinstance(plan, OrderTest):
+    if isinstance(plan, sharded_permutation.OrderTest):
         tested = plan
     else:
         texts = list(chain.from_iterable(plan))
@@ -115,7 +109,7 @@ def run_order_test(
             likelihoods = [_compute_log_likelihood(statistics, text) for text in shard_texts]
             published.append(likelihoods[0])
             permuted.append(likelihoods[1:])
-        tested = run_sharded_permutation_test(published, permuted, rule=rule)
+        tested = sharded_permutation.run_sharded_permutation_test(published, permuted, rule=rule)
     return CorpusTest(
         model=model.entry.name,
         benchmark=name,
@@ -135,7 +129,7 @@ def run_order_test(
 
 def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
-) -> list[list[str]] | OrderTest:
+) -> list[list[str]] | sharded_permutation.OrderTest:
     """Choose the shards and orders of the test, or refuse the test.
 
     Returns:
@@ -144,8 +138,10 @@ def _plan_order_test(
     """
     preferred = shards if shards is not None else choose_shard_count(len(items))
 
-    def refuse(reason: str, n_shards: int = preferred) -> OrderTest:
-        return build_refused_test(reason, n_shards, 0, f"{n_shards} shards, up to {permutations} random orders of each")
+    def refuse(reason: str, n_shards: int = preferred) -> sharded_permutation.OrderTest:
+        return sharded_permutation.build_refused_test(
+            reason, n_shards, 0, f"{n_shards} shards, up to {permutations} random orders of each"
+        )
 
     problem = _explain_too_few_items(len(items), permutations, shards)
     if problem is not None:
@@ -215,7 +211,7 @@ def _build_shard_texts(
     texts_by_shard: list[list[str]] = []
     for number, shard in enumerate(divide_into_shards(len(items), shards)):
         texts: list[str] = []
-        for order in [list(shard), *draw_orders(shard, permutations, seed=seed, number=number)]:
+        for order in [list(shard), *sharded_permutation.draw_orders(shard, permutations, seed=seed, number=number)]:
             texts.append(separator.join(items[position] for position in order))
         texts_by_shard.append(texts)
     return texts_by_shard

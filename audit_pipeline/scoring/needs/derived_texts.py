@@ -13,13 +13,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.loss import LOWERCASED
 from audit_pipeline.detectors.perturbed import COPIES, PAC, STREAM, Copying
-from audit_pipeline.scoring.needs.provider import (
-    DerivedTextsProvider,
-    Lookup,
-    OnProgress,
-    ScoringScope,
-    TextWithStatistics,
-)
+from audit_pipeline.scoring.needs import provider
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import plan
@@ -30,7 +24,7 @@ _MAX_DRAWS = 4
 _STREAM_SEED = 0
 
 
-class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
+class LowercaseProvider(provider.DerivedTextsProvider[TextStatistics]):
     """The provider of the statistics of the text in lower case."""
 
     need = LOWERCASED
@@ -42,11 +36,11 @@ class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
         """Return the texts in lower case, except texts that are in lower case already."""
         return [text.lower() for text in texts if text.lower() != text]
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[TextStatistics]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[TextStatistics]:
         """Return the lookup of the text in lower case. A text in lower case has its own statistics."""
         index = self._read_index(self._flatten_derived_texts(texts))
 
-        def look_up(scored: TextWithStatistics) -> TextStatistics | None:
+        def look_up(scored: provider.TextWithStatistics) -> TextStatistics | None:
             text = scored.statistics.text
             if text.lower() == text:
                 return scored.statistics
@@ -103,7 +97,7 @@ def make_shuffled_copies(text: str, copying: Copying, stream: random.Random | No
     return copies
 
 
-class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatistics]]]):
+class CopiesProvider(provider.DerivedTextsProvider[Mapping[Copying, Sequence[TextStatistics]]]):
     """The provider of the statistics of copies with swapped words.
 
     With a single stream of random numbers the texts must be the rows of a file in file order, chunk by chunk. A
@@ -113,7 +107,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
     need = COPIES
     not_run = "the model has not been run on every copy of the text. Run the model again."
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Start a stream of random numbers for each setting that uses one."""
         super().__init__(scope, settings)
         self._streams: dict[Copying, random.Random | None] = {}
@@ -145,7 +139,9 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
         tokens = plan(self._model, self._flatten_derived_texts(texts), self._location).tokens_to_run
         return f"pac: {self.passes} copies of each text, {tokens:,} tokens in total" if tokens else None
 
-    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+    def compute(
+        self, texts: Sequence[str], backend_of: BackendOf, on_progress: provider.OnProgress | None
+    ) -> RunSummary:
         """Run the audited model over the copies."""
         if self._is_run:
             # These are the next rows of the file, even if they repeat the last rows.
@@ -165,7 +161,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
             copies_of_texts.append(copies)
         return copies_of_texts
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[Mapping[Copying, Sequence[TextStatistics]]]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Mapping[Copying, Sequence[TextStatistics]]]:
         """Return the lookup of a text's copies. It finds nothing if the cache lacks a copy."""
         index = self._read_index(self._flatten_derived_texts(texts))
         occurrences: dict[str, list[Sequence[str]]] = {}
@@ -176,7 +172,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
         for text, copies_in_order in occurrences.items():
             next_copies[text] = itertools.cycle(copies_in_order)
 
-        def look_up(scored: TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | None:
+        def look_up(scored: provider.TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | None:
             copies = next(next_copies[scored.model_input]) if scored.model_input in next_copies else ()
             statistics = map(index.find, copies)
             by_copying: dict[Copying, Sequence[TextStatistics]] = {}

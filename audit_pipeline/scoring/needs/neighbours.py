@@ -18,13 +18,7 @@ from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.perturbed import NEIGHBOURS
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.needs.provider import (
-    DerivedTextsProvider,
-    Lookup,
-    ScoringScope,
-    TextWithStatistics,
-    UserInputs,
-)
+from audit_pipeline.scoring.needs import provider
 from audit_pipeline.tables import Kind, digest, text_sha256
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, collect_lists_by_text, plan, read_statistics
 
@@ -34,7 +28,7 @@ _Lists = Mapping[str, npt.NDArray[Any]]
 _REPLACEMENT_CHARACTER = "\ufffd"
 
 
-class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
+class NeighboursProvider(provider.DerivedTextsProvider[Sequence[TextStatistics]]):
     """The provider of the statistics of neighbours: texts that differ from the text in one token.
 
     Each text has as many neighbours as the largest ``n`` of the settings, in the order of the proposer.
@@ -44,10 +38,10 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
     not_run = "the model has not been run on any neighbour of the text"
     kinds = _KINDS
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Read the number of neighbours from the settings."""
         super().__init__(scope, settings)
-        self._seed = (scope.user_inputs or UserInputs()).seed
+        self._seed = (scope.user_inputs or provider.UserInputs()).seed
         self._proposer = NeighbourProposer(self._model, self._location)
         self.passes = max(int(setting["n"]) for setting in settings)
 
@@ -68,12 +62,12 @@ class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
         """Return the neighbours of each text."""
         return self._proposer.propose(texts, self.passes, self._seed)
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[Sequence[TextStatistics]]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Sequence[TextStatistics]]:
         """Return the lookup of a text's cached neighbours."""
         index = self._read_index(self._flatten_derived_texts(texts))
         neighbours_by_text = dict(zip(texts, self.derive_texts_once(texts), strict=True))
 
-        def look_up(scored: TextWithStatistics) -> Sequence[TextStatistics] | None:
+        def look_up(scored: provider.TextWithStatistics) -> Sequence[TextStatistics] | None:
             neighbours = neighbours_by_text.get(scored.model_input, ())
             cached = [statistics for statistics in map(index.find, neighbours) if statistics is not None]
             return cached or None

@@ -15,14 +15,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Float32s, UnmetNeed
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.needs.provider import (
-    NO_SEPARATE_PASS,
-    Lookup,
-    OnProgress,
-    Provider,
-    ScoringScope,
-    TextWithStatistics,
-)
+from audit_pipeline.scoring.needs import provider
 from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics import prefixed_texts
@@ -38,7 +31,7 @@ PrefixRequest = tuple[int, str]
 """A number of shots, and a key of JOINS."""
 
 
-class PrefixProvider(Provider[PrefixedLogProbs]):
+class PrefixProvider(provider.Provider[PrefixedLogProbs]):
     """The provider of a text's log-probabilities after prefixes of known texts of one side.
 
     There is a prefix for each pair of a number of shots and a way to join them.
@@ -47,7 +40,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
     side: ClassVar[Side]
     source = "prefix"
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Read the requested prefixes from the settings."""
         super().__init__(scope, settings)
         self._requested = sorted({(int(setting["shots"]), str(setting["join"])) for setting in settings})
@@ -150,7 +143,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             ConfigError: If a user named the detector or gave texts for the prefix.
         """
         if self._scope.in_context:
-            return NO_SEPARATE_PASS
+            return provider.NO_SEPARATE_PASS
         reason: str | None = None
         if isinstance(self._shots, str):
             reason = self._shots
@@ -220,7 +213,9 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             description += ", each with its prefix run again"
         return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in total"
 
-    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+    def compute(
+        self, texts: Sequence[str], backend_of: BackendOf, on_progress: provider.OnProgress | None
+    ) -> RunSummary:
         """Run the texts after each prefix that does not reveal them."""
         backend = partial(backend_of, self._model)
         to_run = list(self._iterate_texts_to_run(texts))
@@ -238,7 +233,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             )
         return join_summaries(summaries)
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[PrefixedLogProbs]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[PrefixedLogProbs]:
         """Return the lookup of a text's log-probabilities after each prefix, with reasons for missing ones."""
         cached: dict[PrefixRequest, Mapping[str, Mapping[str, Float32s]]] = {}
         for request, prefix in self._prefixes.items():
@@ -246,7 +241,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             cached[request] = collect_lists_by_text(table, ["logprob"])
         revealing = self._find_revealing_shots(texts)
 
-        def look_up(scored: TextWithStatistics) -> PrefixedLogProbs:
+        def look_up(scored: provider.TextWithStatistics) -> PrefixedLogProbs:
             text = scored.model_input
             sha256 = text_sha256(text)
             revealing_shot = revealing[text]
@@ -299,7 +294,7 @@ class NonmemberPrefixProvider(PrefixProvider):
 
 
 def _report_joint_progress(
-    on_progress: OnProgress, summaries: Sequence[RunSummary], plans: Sequence[CachePlan], progress: Progress
+    on_progress: provider.OnProgress, summaries: Sequence[RunSummary], plans: Sequence[CachePlan], progress: Progress
 ) -> None:
     """Report the progress of consecutive runs as the progress of a single run.
 

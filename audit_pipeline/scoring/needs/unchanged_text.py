@@ -35,15 +35,7 @@ from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.errors import AuditError, ConfigError, ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.scoring.needs.provider import (
-    Lookup,
-    OnProgress,
-    Provider,
-    ScoringScope,
-    SeenIdentities,
-    T,
-    TextWithStatistics,
-)
+from audit_pipeline.scoring.needs import provider
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
@@ -51,12 +43,12 @@ from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, 
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 
-class _ListsProvider(Provider[T]):
+class _ListsProvider(provider.Provider[provider.T]):
     """The base of providers that read lists of one kind, with an equal number of entries per token."""
 
     def _read_lists(
         self, texts: Sequence[str], kind: Kind
-    ) -> Callable[[TextWithStatistics], dict[str, Float32s] | None]:
+    ) -> Callable[[provider.TextWithStatistics], dict[str, Float32s] | None]:
         """Read the lists of a kind for all texts, and return the function that looks up a text.
 
         The function returns flat arrays of n * entries numbers for the n scored tokens of the text. Tokens of the
@@ -66,7 +58,7 @@ class _ListsProvider(Provider[T]):
         rows = read_statistics(self._model, texts, self._location, kind)
         lists_by_text = collect_lists_by_text(rows, cached_kind.statistics)
 
-        def look_up(scored: TextWithStatistics) -> dict[str, Float32s] | None:
+        def look_up(scored: provider.TextWithStatistics) -> dict[str, Float32s] | None:
             lists = lists_by_text.get(text_sha256(scored.model_input))
             if lists is None:
                 return None
@@ -82,7 +74,7 @@ class RenyiProvider(_ListsProvider[PowerSums]):
     need = POWER_SUMS
     not_run = "the sums for Rényi entropies of this order are not cached for the text. Run the model again."
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Require the power sums if a setting reads them. Otherwise store them only for texts that run anyway."""
         super().__init__(scope, settings)
         if any(setting["alpha"] in ORDERS_OF_POWER_SUMS for setting in settings):
@@ -90,11 +82,11 @@ class RenyiProvider(_ListsProvider[PowerSums]):
         else:
             self.extra_kinds = ("renyi",)
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[PowerSums]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[PowerSums]:
         """Return the lookup of a text's power sums."""
         look_up_lists = self._read_lists(texts if self.kinds else (), "renyi")
 
-        def look_up(scored: TextWithStatistics) -> PowerSums | None:
+        def look_up(scored: provider.TextWithStatistics) -> PowerSums | None:
             lists = look_up_lists(scored)
             return None if lists is None else PowerSums(**lists)
 
@@ -108,11 +100,11 @@ class TemperaturesProvider(_ListsProvider[Temperatures]):
     not_run = "other temperatures are not cached for the text. Run the model again."
     kinds = ("temperatures",)
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[Temperatures]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Temperatures]:
         """Return the lookup of a text's distributions, as arrays of shape (n_tokens, n_temperatures)."""
         look_up_lists = self._read_lists(texts, "temperatures")
 
-        def look_up(scored: TextWithStatistics) -> Temperatures | None:
+        def look_up(scored: provider.TextWithStatistics) -> Temperatures | None:
             lists = look_up_lists(scored)
             if lists is None:
                 return None
@@ -124,13 +116,13 @@ class TemperaturesProvider(_ListsProvider[Temperatures]):
         return look_up
 
 
-class BranchesProvider(Provider[BranchStatistics]):
+class BranchesProvider(provider.Provider[BranchStatistics]):
     """The provider of branches. Their length is the largest ``m`` of the settings."""
 
     need = BRANCHES
     not_run = "the cache has no branches of the text that are long enough. Run the model again."
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Read the branch length from the settings."""
         super().__init__(scope, settings)
         # With m = 0 a row is stored too, so that the cache shows that the text was run.
@@ -145,13 +137,13 @@ class BranchesProvider(Provider[BranchStatistics]):
             return None
         return f"infilling: branches of {self.branch_steps} tokens, about {tokens:,} tokens in total"
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[BranchStatistics]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[BranchStatistics]:
         """Return the lookup of a text's branches."""
         table = read_branches(self._model, texts, self._location, self.branch_steps)
         lengths = dict(zip(table.column("text_sha256").to_pylist(), table.column("m").to_pylist(), strict=True))
         lists_by_text = collect_lists_by_text(table, ("offsets", "logprob", "z"))
 
-        def look_up(scored: TextWithStatistics) -> BranchStatistics | None:
+        def look_up(scored: provider.TextWithStatistics) -> BranchStatistics | None:
             sha256 = text_sha256(scored.model_input)
             if sha256 not in lengths:
                 return None
@@ -169,7 +161,7 @@ class BranchesProvider(Provider[BranchStatistics]):
         return look_up
 
 
-class ReferenceProvider(Provider[TextStatistics]):
+class ReferenceProvider(provider.Provider[TextStatistics]):
     """The provider of the text's statistics under the reference model that the audited model's entry names.
 
     If the reference model cannot be loaded for a user's file, scoring fails. Otherwise a misspelt name would look like
@@ -182,7 +174,9 @@ class ReferenceProvider(Provider[TextStatistics]):
     source = "reference_model"
 
     @staticmethod
-    def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+    def read_seen_versions(
+        model: ModelEntry, seen: provider.SeenIdentities, paths: DataPaths
+    ) -> Mapping[str, str] | None:
         """Return the version of the reference model, or None if it was never seen."""
         name = model.reference_model
         if name is None:
@@ -226,16 +220,18 @@ class ReferenceProvider(Provider[TextStatistics]):
         """Return the version of the reference model."""
         return build_reference_upstream(self._reference_model)
 
-    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+    def compute(
+        self, texts: Sequence[str], backend_of: BackendOf, on_progress: provider.OnProgress | None
+    ) -> RunSummary:
         """Run the reference model over the texts."""
         model = self._reference_model
         return compute(model, texts, self._location, partial(backend_of, model), on_progress=on_progress)
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[TextStatistics]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[TextStatistics]:
         """Return the lookup of a text's statistics under the reference model, without the tokens of its context."""
         index = self._read_index(texts, self._reference_model)
 
-        def look_up(scored: TextWithStatistics) -> TextStatistics | None:
+        def look_up(scored: provider.TextWithStatistics) -> TextStatistics | None:
             n_context_characters = len(scored.model_input) - len(scored.statistics.text)
             return index.find(scored.model_input, n_context_characters)
 
@@ -253,7 +249,7 @@ _IN_CONTEXT = "texts after a context are not ranked"
 _NOT_RUN = UnmetNeed("the model had not been run on the text when the other texts were ranked. Run the model again.")
 
 
-class RanksProvider(Provider[Mapping[str, Ranks]]):
+class RanksProvider(provider.Provider[Mapping[str, Ranks]]):
     """The provider of a text's mid-ranks by the detectors of each list in the settings.
 
     Each detector has its default setting. All texts must be looked up in one call.
@@ -261,7 +257,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
 
     need = combined.RANKS
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Read the lists of detectors from the settings.
 
         Raises:
@@ -283,7 +279,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
             return _IN_PARTS
         return _IN_CONTEXT if self._scope.in_context else None
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[Mapping[str, Ranks]]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Mapping[str, Ranks]]:
         """Rank all texts and return the lookup of a text's ranks by list."""
         index = self._read_index(texts)
         statistics_by_text: dict[str, TextStatistics] = {}
@@ -295,7 +291,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
         for detector_list, detectors in self._detectors_by_list.items():
             ranks_by_list[detector_list] = rank_texts_by_detectors(statistics_by_text, detectors)
 
-        def look_up(scored: TextWithStatistics) -> Mapping[str, Ranks]:
+        def look_up(scored: provider.TextWithStatistics) -> Mapping[str, Ranks]:
             return {name: ranks.get(scored.model_input, _NOT_RUN) for name, ranks in ranks_by_list.items()}
 
         return look_up
