@@ -56,7 +56,7 @@ def test_the_score_is_the_mean_of_the_ranks(text_statistics: Make) -> None:
     assert refused == (None, "not_applicable", "min_k does not score the text: for a reason")
 
 
-def test_a_text_that_one_of_them_does_not_score_is_not_ranked(text_statistics: Make) -> None:
+def test_a_text_without_a_score_by_every_detector_is_not_ranked(text_statistics: Make) -> None:
     found = {"good": text_statistics([-1.0]), "bad": text_statistics([math.nan]), "none": text_statistics([])}
     ranked = rank_texts_by_detectors(found, LOSS_AND_MIN_K)
     assert ranked["good"] == [1.0, 1.0], "alone among those that both score"
@@ -69,7 +69,9 @@ LOGPROBS = st.lists(st.floats(-20, -0.5, width=32), min_size=1, max_size=8)
 
 
 @given(texts=st.lists(LOGPROBS, min_size=1, max_size=12), seed=st.randoms())
-def test_every_text_is_treated_alike(text_statistics: Make, texts: list[list[float]], seed: object) -> None:
+def test_ranks_do_not_depend_on_the_order_of_texts(
+    text_statistics: Make, texts: list[list[float]], seed: object
+) -> None:
     """In any order each has the same score, in (0, 1], and the scores sum to what ranks must."""
     found = {str(place): text_statistics(values) for place, values in enumerate(texts)}
     shuffled = list(found)
@@ -113,13 +115,13 @@ def test_p_values_against_calibration_texts_reach_their_level(text_statistics: M
 
 
 @pytest.mark.parametrize("of", ["", "loss", "loss,loss", "loss,", "loss, zlib"])
-def test_a_list_is_two_or_more_detectors_each_once(of: str) -> None:
+def test_a_list_names_at_least_two_detectors_without_repetition(of: str) -> None:
     with pytest.raises(ConfigError, match=r"combined\.of: '.*' is not two or more detectors"):
         parse_overrides([f"combined.of={of}"])
     assert parse_overrides(["combined.of=zlib,loss"]) == {"combined": {"of": "zlib,loss"}}
 
 
-def test_the_default_list_is_of_one_pass_detectors() -> None:
+def test_the_default_list_contains_one_pass_detectors_only() -> None:
     assert split_detector_names(str(COMBINED.default["of"])) == list(DEFAULT)
     assert set(DEFAULT) <= set(ONE_PASS)
     assert COMBINED.name not in ONE_PASS

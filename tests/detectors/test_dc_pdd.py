@@ -41,12 +41,12 @@ def test_by_hand(text_statistics: Make) -> None:
     assert found == pytest.approx([value * ln2 for value in wanted], rel=1e-6)
 
 
-def test_a_token_that_never_occurs_has_one_in_n_plus_v(text_statistics: Make) -> None:
+def test_a_token_with_count_zero_has_frequency_one_in_n_plus_v(text_statistics: Make) -> None:
     statistics = with_table(text_statistics([0.0]), [2], [6, 0, 0], 4)
     assert DC_PDD.score(statistics, [{"a": 10.0}])[0].score == pytest.approx(math.log(10))
 
 
-def test_the_vocabulary_is_the_models_not_the_tables(text_statistics: Make) -> None:
+def test_the_vocabulary_size_comes_from_the_model(text_statistics: Make) -> None:
     small, large = (with_table(text_statistics([0.0]), [0], [1, 1, 0, 0], v) for v in (2, 4))
     assert DC_PDD.score(small, [{"a": 10.0}])[0].score == pytest.approx(math.log(2))
     assert DC_PDD.score(large, [{"a": 10.0}])[0].score == pytest.approx(math.log(3))
@@ -104,7 +104,7 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
     )
 
 
-def test_it_is_found_with_the_papers_grid_and_quiet_switches() -> None:
+def test_the_grid_is_that_of_the_paper_and_default_switches_are_omitted_from_labels() -> None:
     [(detector, settings)] = select(["dc_pdd"], grid=True)
     assert detector is DC_PDD
     assert [json.loads(detector.to_json(one)) for one in settings] == [{"a": a} for a in (0.001, 0.01, 0.1, 1.0, 10.0)]

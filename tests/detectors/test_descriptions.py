@@ -89,7 +89,7 @@ def test_no_line_in_the_terminal_is_longer_than_its_width(name: str) -> None:
     assert [line for line in format_as_text(REGISTRY[name]).splitlines() if len(line) > 100] == []
 
 
-def test_what_stands_around_the_pages_stays() -> None:
+def test_hand_written_text_around_the_pages_is_unchanged() -> None:
     once = insert_detector_pages(f"head\n{BEGIN}\nold\n{END}\ntail\n", [MADE_UP])
     assert once.startswith(f"head\n{BEGIN}\n\n| detector |")
     assert once.endswith(f"{MARKDOWN}\n\n{END}\ntail\n")
@@ -99,6 +99,6 @@ def test_what_stands_around_the_pages_stays() -> None:
 
 
 @pytest.mark.parametrize("field", ["summary", "source", "passes", "equation", "reported", "also_reads"])
-def test_every_detector_says_what_its_page_needs(field: str) -> None:
+def test_every_detector_has_the_fields_of_its_page(field: str) -> None:
     empty = [name for name, detector in REGISTRY.items() if not getattr(detector, field).strip()]
     assert empty == [], f"the page of a detector shows {field}: write a sentence, such as 'Nothing.'"

@@ -47,7 +47,7 @@ def test_a_text_shorter_than_the_window_is_not_smoothed(text_statistics):
     assert scores(statistics, [{"window": 3}, {"window": 3, "k": 1.0}, {"window": 2}]) == [-4.0, -3.0, -3.0]
 
 
-def test_the_floor_is_of_the_variance(text_statistics):
+def test_the_floor_applies_to_the_variance(text_statistics):
     statistics = text_statistics([-1.5], max_logprob=[-1.0], std=[1e-6])
     assert scores(statistics, [{"window": 1}]) == [pytest.approx(-0.5 / 1e-4)]
     lower = {"window": 1, "variance_floor": 1e-10}
@@ -57,7 +57,7 @@ def test_the_floor_is_of_the_variance(text_statistics):
     assert GAP_K.to_json(none) == '{"k":0.2,"variance_floor":0.0,"window":1}'
 
 
-def test_a_deviation_of_zero_without_a_floor_is_no_number(text_statistics):
+def test_a_deviation_of_zero_without_a_floor_fails(text_statistics):
     certain = text_statistics([0.0], max_logprob=[0.0], std=[0.0])
     assert scores(certain, [{"window": 1}]) == [0.0]
     [outcome] = GAP_K.score(certain, [{"window": 1, "variance_floor": 0.0}])

@@ -62,14 +62,14 @@ def test_the_score_is_the_mean_of_the_lowest() -> None:
     assert found == pytest.approx([(0.9 + 0 - 3) / 3, -3, (-0.1 + 0 - 3) / 3], abs=1e-6)
 
 
-def test_a_longer_m_than_was_run_says_so() -> None:
+def test_an_m_longer_than_the_cached_branches_is_not_applicable() -> None:
     [two, three] = INFILLING.score(TEXT, [{"m": 2}, {"m": 3}])
     assert two.status == "ok"
     assert (three.status, three.score) == ("not_applicable", None)
     assert "m=3 requires branches of 3 tokens, but the cache has 2" in str(three.reason)
 
 
-def test_numbers_that_are_none_fail() -> None:
+def test_values_that_are_not_finite_fail() -> None:
     broken = replace(BRANCHES, z=floats(0.1, np.nan))
     [found] = INFILLING.score(replace(TEXT, extras={infilling.BRANCHES: broken}), [{"m": 2}])
     assert found.status == "failed"

@@ -39,11 +39,11 @@ def test_text_without_cased_characters_is_not_applicable(text_statistics, text):
 
 
 @pytest.mark.parametrize("text", ["a", "A", "数a", "ǅ", "é", "Ж", "x²"])
-def test_what_has_cased_characters(text):
+def test_texts_with_cased_characters(text):
     assert has_cased_characters(text)
 
 
-def test_where_there_is_nothing_to_divide(text_statistics):
+def test_a_mean_of_zero_or_no_token_is_not_applicable(text_statistics):
     assert scored(text_statistics, [-1.0], []).reason == "the text in lower case has no scored token"
     zero = scored(text_statistics, [0.0, 0.0], [-1.0])
     assert (zero.score, zero.status) == (None, "not_applicable")

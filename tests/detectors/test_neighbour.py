@@ -43,7 +43,7 @@ def test_a_neighbour_without_a_scored_token_does_not_count(text_statistics):
     assert three.status == "not_applicable"
 
 
-def test_a_bad_neighbour_fails_only_what_averages_it(text_statistics):
+def test_a_neighbour_that_is_not_finite_fails_only_the_settings_that_average_it(text_statistics):
     outcomes = scored(text_statistics, [-1.0], [[-2.0], [math.nan], [-2.0]], [1, 2, 3])
     assert [one.status for one in outcomes] == ["ok", "failed", "failed"]
     assert [one.status for one in scored(text_statistics, [math.nan], [[-2.0]], [1])] == ["failed"]

@@ -52,7 +52,7 @@ def test_copies_that_lose_more_score_higher(text_statistics, own, copies):
     assert scored(text_statistics, own, worse).score >= scored(text_statistics, own, copies).score - 1e-9
 
 
-def test_where_no_copy_differs_or_has_a_token(text_statistics):
+def test_copies_equal_to_the_text_or_without_a_token_are_not_applicable(text_statistics):
     same = {Copying(0.3, 1, "text"): [text_statistics([-1.0], "word")]}
     [outcome] = PAC.score(text_statistics([-1.0], "word", {COPIES: same}), [{"n": 1}])
     assert (outcome.score, outcome.status) == (None, "not_applicable")

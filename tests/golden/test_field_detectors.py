@@ -56,7 +56,7 @@ def expected(one: GoldenValue) -> GoldenValue:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_golden_value_is_met(name: str, real_model: RealModel, real_data: DataPaths) -> None:
+def test_every_golden_value_is_reproduced(name: str, real_model: RealModel, real_data: DataPaths) -> None:
     values = golden_values(ONE_PASS, name)
     detector, settings = get_detector(OURS[name]), [setting_of(one) for one in values]
     ours = scored([one.text for one in values], {detector.name: settings}, real_model, real_data)
@@ -68,7 +68,7 @@ def test_every_golden_value_is_met(name: str, real_model: RealModel, real_data: 
     assert {found.status for one, found in pairs if one.value is None} <= {"not_applicable"}
 
 
-def test_votes_of_windows_are_met_but_for_ties(real_model: RealModel, real_data: DataPaths) -> None:
+def test_votes_of_windows_are_reproduced_except_ties(real_model: RealModel, real_data: DataPaths) -> None:
     """The entropies of the same pass stand in for a reference model's losses; a near-tie may fall either way."""
     values = golden_values(ONE_PASS, "wbc")
     scored([one.text for one in values], {"loss": [{}]}, real_model, real_data)
@@ -116,7 +116,7 @@ def test_the_stream_over_a_file_is_that_of_the_authors() -> None:
     assert {text: ours[text] for text in golden} == golden
 
 
-def test_the_polarized_distance_of_every_text_is_met(real_model: RealModel, real_data: DataPaths) -> None:
+def test_the_polarized_distance_of_every_text_is_reproduced(real_model: RealModel, real_data: DataPaths) -> None:
     values = golden_values(PREFIX, "pac.polarized_distance")
     assert len(values) == 12
     texts = [one.text for one in values]
@@ -133,7 +133,7 @@ def test_the_polarized_distance_of_every_text_is_met(real_model: RealModel, real
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [TEXT, STREAM])
-def test_every_golden_value_of_pac_is_met(seeds: str, real_model: RealModel, real_data: DataPaths) -> None:
+def test_every_golden_value_of_pac_is_reproduced(seeds: str, real_model: RealModel, real_data: DataPaths) -> None:
     rule = {TEXT: "per_text_sha256", STREAM: "stream"}[seeds]
     values = [one for one in golden_values(PREFIX, "pac") if one.parameters["seed_rule"] == rule]
     assert len(values) == 12

@@ -69,7 +69,7 @@ def ours(
     return [(one, of(one)) for one in values]
 
 
-def test_the_log_likelihoods_are_met(measured: tuple[Session, Statistics]) -> None:
+def test_the_log_likelihoods_are_reproduced(measured: tuple[Session, Statistics]) -> None:
     _, statistics = measured
     needs = {"recall.ll_given_nonmembers": NONMEMBER_PREFIX, "recall.ll_given_members": MEMBER_PREFIX}
 
@@ -87,7 +87,9 @@ def test_the_log_likelihoods_are_met(measured: tuple[Session, Statistics]) -> No
 
 
 @pytest.mark.parametrize(("name", "number", "absolute"), [("recall", 36, 0.0), ("con_recall", 324, CANCELLED)])
-def test_the_scores_are_met(name: str, number: int, absolute: float, measured: tuple[Session, Statistics]) -> None:
+def test_the_scores_are_reproduced(
+    name: str, number: int, absolute: float, measured: tuple[Session, Statistics]
+) -> None:
     session, _ = measured
     values = golden_values(PREFIX, name)
     assert len(values) == number

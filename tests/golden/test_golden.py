@@ -38,7 +38,7 @@ def published_infilling() -> Selection:
     [select(FROM_A_PASS, grid=True), published_infilling()],
     ids=["one pass and lowercase", "infilling"],
 )
-def test_every_golden_score_is_met(
+def test_every_golden_score_is_reproduced(
     selection: Selection, which: slice, real_model: RealModel, real_data: DataPaths, tmp_path: Path
 ) -> None:
     detectors = [detector.name for detector, _ in selection]

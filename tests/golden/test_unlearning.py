@@ -16,7 +16,9 @@ METRICS = {"exact_memorization": compute_exact_memorization, "extraction_strengt
 pytestmark = needs_golden_values
 
 
-def test_every_golden_value_of_memorisation_is_met(real_model: RealModel, real_data: DataPaths, tmp_path: Path) -> None:
+def test_every_golden_value_of_memorisation_is_reproduced(
+    real_model: RealModel, real_data: DataPaths, tmp_path: Path
+) -> None:
     """The authors leave out the last token, and give 1/n where the last one is no first choice: so does the test."""
     values = golden_values(PREFIX, *METRICS)
     assert [sum(value.detector == name for value in values) for name in METRICS] == [24, 36]

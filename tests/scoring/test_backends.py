@@ -71,7 +71,7 @@ def test_the_same_model_is_loaded_once(model: TokenizedModel) -> None:
     ],
     ids=["devices", "endpoint", "start token"],
 )
-def test_the_same_weights_divided_asked_or_started_otherwise_are_another_model(
+def test_other_devices_endpoints_or_start_tokens_are_another_model(
     model: TokenizedModel, change: Callable[[TokenizedModel], TokenizedModel]
 ) -> None:
     held, load = HeldModel(), Loader()
@@ -81,7 +81,7 @@ def test_the_same_weights_divided_asked_or_started_otherwise_are_another_model(
     assert load.loaded == [model.entry.name] * 2
 
 
-def test_the_earlier_one_is_gone_before_the_next_is_loaded(
+def test_the_earlier_model_is_freed_before_the_next_is_loaded(
     model: TokenizedModel, tiny_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
     held, load = HeldModel(), Loader()
@@ -92,7 +92,7 @@ def test_the_earlier_one_is_gone_before_the_next_is_loaded(
     assert load.earlier_in_memory == [False, False, False]
 
 
-def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
+def test_after_a_failed_load_no_model_is_held(model: TokenizedModel) -> None:
     held, load = HeldModel(), Loader()
     held.ensure_loaded(model, load)
 

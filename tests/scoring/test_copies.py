@@ -61,7 +61,7 @@ def test_a_copy_has_every_word_once_and_the_seed_decides(words: int, alpha: floa
     assert found == draw_word_orders(words, alpha, n, random.Random(seed))
 
 
-def test_the_draws_of_a_seed_stay_what_they_are() -> None:
+def test_the_draws_of_a_seed_are_unchanged() -> None:
     """What is in the caches would otherwise no longer be found."""
     assert draw_word_orders(4, 0.3, 3, random.Random(0)) == [[3, 1, 2, 0], [0, 1, 3, 2], [0, 1, 3, 2]]
     assert draw_word_orders(10, 0.3, 2, random.Random(1)) == [
@@ -79,7 +79,7 @@ def test_copies_keep_every_blank() -> None:
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
-def test_a_text_has_its_own_copies_wherever_it_stands(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
+def test_the_copies_of_a_text_do_not_depend_on_its_position(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
     way = Copying(0.3, 5, TEXT)
     expected = [None if text == "word" else by_hand(text, make_shuffled_copies(text, way), tiny) for text in TEXTS]
     assert scored_file(TEXTS, TEXT, tiny, tmp_path, at_a_time) == [
@@ -116,7 +116,7 @@ def test_what_is_planned_is_run_once(tiny: Tiny, tmp_path: Path) -> None:
     assert again.run(texts, never).extra_passes["copies"].tokens_computed == 0
 
 
-def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
+def test_copies_that_were_not_run_are_the_reason(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     Session(model, [], DataPaths(tmp_path)).run(TEXTS[:2], lambda wanted: forward)
     rows = Session(model, pac(TEXT), DataPaths(tmp_path)).score(["a"], TEXTS[:1]).to_pylist()
@@ -131,7 +131,7 @@ def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
         (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "the text is scored after a context"),
     ],
 )
-def test_where_there_are_no_copies(
+def test_audits_with_a_stream_and_texts_after_a_context_have_no_copies(
     seeds: str, where: Mapping[str, object], words: str, tiny: Tiny, tmp_path: Path
 ) -> None:
     session = Session(tiny("llama")[0], pac(seeds), DataPaths(tmp_path), **where)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ def test_the_order_that_the_model_prefers_gives_a_small_p_value(ordered: Callabl
     assert "one-sided t-test" in by_t.method
 
 
-def test_shards_are_sized_to_what_the_model_reads_at_once(ordered: Callable[..., CorpusTest]) -> None:
+def test_shards_fit_into_the_context_of_the_model(ordered: Callable[..., CorpusTest]) -> None:
     # 80 items: ten shards of eight by themselves, which are far longer than 64 tokens.
     long = [f"the harbour was quiet, number {place}" for place in range(80)]
     done = ordered(long)

@@ -330,15 +330,13 @@ in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixt
 
 
 @pytest.mark.parametrize("rows", BY_HAND)
-def test_rows_by_hand_are_read_as_they_are(tmp_path: Path, rows: list[Given]) -> None:
+def test_tables_by_hand_equal_the_twin(tmp_path: Path, rows: list[Given]) -> None:
     assert_the_same(write_rows(tmp_path / "scores.jsonl", rows))
 
 
 @in_one_folder
 @given(tables(LOOSE), st.lists(st.tuples(st.integers(0, 13), st.sampled_from(["", "{", "[1]", '{"other": 1}']))))
-def test_lines_of_json_are_read_as_their_rows_are(
-    tmp_path: Path, rows: list[Given], others: list[tuple[int, str]]
-) -> None:
+def test_lines_of_json_equal_the_twin(tmp_path: Path, rows: list[Given], others: list[tuple[int, str]]) -> None:
     lines = [json.dumps(row) for row in rows]
     for place, line in others:
         lines.insert(place, line)
@@ -349,7 +347,7 @@ def test_lines_of_json_are_read_as_their_rows_are(
 
 @in_one_folder
 @given(tables({name: cells for name, (_, cells) in TYPED.items()}))
-def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[Given]) -> None:
+def test_typed_columns_equal_the_twin(tmp_path: Path, rows: list[Given]) -> None:
     file = tmp_path / "scores.parquet"
     numbered = [{**row, "example_id": number // 2} if "example_id" in row else row for number, row in enumerate(rows)]
     columns = {}
@@ -362,7 +360,7 @@ def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[
     assert_the_same(file)
 
 
-def test_a_file_that_is_read_in_parts_is_read_as_its_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_read_in_parts_equals_the_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that cannot be used are on both sides of where one part ends."""
     monkeypatch.setattr(external_score_rows, "_ROWS_PER_BATCH", 4)
     wrong = {3: "maybe", 4: "ja", 8: "nein"}
@@ -376,7 +374,7 @@ def test_a_file_that_is_read_in_parts_is_read_as_its_rows_are(tmp_path: Path, mo
     assert_the_same(file)
 
 
-def test_a_string_that_is_not_valid_unicode_costs_its_own_row(tmp_path: Path) -> None:
+def test_a_string_that_is_not_valid_unicode_skips_its_row_only(tmp_path: Path) -> None:
     file = tmp_path / "scores.jsonl"
     rows = [{"score": 1.0, "label": 1, "text": "whole"}, {"score": 2.0, "label": 0, "text": "\ud800 lone"}]
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

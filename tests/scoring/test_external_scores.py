@@ -83,9 +83,7 @@ def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_detector_of_ours_is_at_its_default_under_the_label_that_its_scores_have(
-    name: str, tmp_path: Path
-) -> None:
+def test_every_spelling_of_the_default_parameters_is_the_default(name: str, tmp_path: Path) -> None:
     labels = [None, "{}", REGISTRY[name].to_json({}), canonical_json(REGISTRY[name].default)]
     rows = [
         {"example_id": str(place), "score": 1.0, "label": 1, "detector": name, "parameters": label}
@@ -96,7 +94,7 @@ def test_every_detector_of_ours_is_at_its_default_under_the_label_that_its_score
     assert found.column("is_default").to_pylist() == [True] * len(labels)
 
 
-def test_labelled_groups_are_divided_and_unknown_ones_audited(tmp_path: Path) -> None:
+def test_labelled_groups_are_split_and_unlabelled_groups_are_audited(tmp_path: Path) -> None:
     rows = [
         {"example_id": f"{side}{one}", "score": 0.0, "label": side, "group": f"{side} {one}"}
         for side in (1, 0, None)
@@ -124,7 +122,7 @@ def test_without_members_every_known_text_is_held_out(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
+def test_unusable_rows_are_counted_by_reason(tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
     file.write_text(
         "example_id,score,label,published\n"
@@ -153,7 +151,7 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
     assert given.notes[1].startswith("1 infinite score(s) were replaced by finite scores")
 
 
-def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Path) -> None:
+def test_the_split_depends_only_on_the_texts_and_the_seed(tmp_path: Path) -> None:
     rows = [{"example_id": f"t{n}", "score": float(n), "label": n % 2, "group": f"g{n // 2}"} for n in range(120)]
     file = written(tmp_path, rows)
 

@@ -80,7 +80,7 @@ def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, st
 # Which texts.
 
 
-def test_shots_are_of_one_side_of_the_calibration_split_one_a_group_in_an_order_of_their_own() -> None:
+def test_shots_are_one_text_per_calibration_group_of_a_side_in_hashed_order() -> None:
     rows = [row(f"g{number}", f"text {number}") for number in range(20)]
     rows += [row("g3", "text 3 again"), row("e", "evaluated", split="evaluation"), row("m", "member", MEMBER)]
     rows += [row("u", "unlabelled", None)]
@@ -99,13 +99,13 @@ def test_shots_are_of_one_side_of_the_calibration_split_one_a_group_in_an_order_
     assert fewer == [text for text in found.texts if text != "text 5"]
 
 
-def test_every_text_of_a_shots_group_is_given_away() -> None:
+def test_every_text_in_the_group_of_a_shot_is_revealed() -> None:
     rows = [row("g", "one text"), row("g", "quite another"), row("h", "a third", split="evaluation")]
     shots = collect_benchmark_shots(build_benchmark("b", rows), NON_MEMBERS)
     assert [shots.find_revealing_shot(str(one["text"])) for one in rows] == [0, 0, None]
 
 
-def test_longer_texts_that_begin_as_a_shot_does_are_given_away_whatever_their_row() -> None:
+def test_texts_with_the_beginning_of_a_shot_are_revealed() -> None:
     """The shape of WikiMIA: every longer text begins with the 32 words of a row of the shortest file."""
     short = [words(100 * number, 32) for number in range(4)]
     longer = [words(100 * number, 64) for number in range(4)]
@@ -118,7 +118,7 @@ def test_longer_texts_that_begin_as_a_shot_does_are_given_away_whatever_their_ro
     assert shots.find_revealing_shot(changed.replace(" ", "\n")) == 0
 
 
-def test_a_text_within_another_is_of_its_document() -> None:
+def test_a_text_within_a_shot_is_revealed() -> None:
     shots = Shots([words(0, 10)], "here", {})
     assert shots.find_revealing_shot(f"before {words(0, 10)} behind") == 0
     assert shots.find_revealing_shot(words(2, 3)) == 0
@@ -140,7 +140,7 @@ def test_a_text_in_another_spelling_is_revealed() -> None:
     assert Shots(["!!!"], "here", {}).find_revealing_shot("Really!") is None
 
 
-def test_rows_that_cannot_be_used_are_refused_and_a_text_counts_once(tmp_path: Path) -> None:
+def test_unusable_rows_are_refused_and_repeated_texts_count_once(tmp_path: Path) -> None:
     file = written(tmp_path, "known.jsonl", '{"text": "a"}\nbroken\n{"text": ""}\n{"text": "b"}\n')
     with pytest.raises(DataError, match=r"2 row\(s\) are unusable. The first is known\.jsonl:2: "):
         read_texts_of_side(file, NON_MEMBERS, None, "label")
@@ -178,7 +178,7 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
 # What is scored.
 
 
-def test_texts_have_scores_and_those_given_away_a_reason(measure: Callable[..., dict]) -> None:
+def test_revealed_texts_have_a_reason_instead_of_a_score(measure: Callable[..., dict]) -> None:
     found = measure([*TEXTS, KNOWN[2]], grid=True, nonmembers=KNOWN, members=["ZA"] * 4)
     assert found[TEXTS[0], "recall", '{"shots":1}']["status"] == "ok"
     assert found[TEXTS[0], "recall", '{"shots":4}']["score"] != found[TEXTS[0], "recall", '{"shots":1}']["score"]
@@ -188,7 +188,7 @@ def test_texts_have_scores_and_those_given_away_a_reason(measure: Callable[..., 
     assert found[TEXTS[0], "con_recall", '{"gamma":0.5,"shots":4}']["status"] == "ok"
 
 
-def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_revealed_text_is_not_run_after_the_prefix(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     selection = [(get_detector("recall"), [{"shots": 2, "join": "none"}])]
     session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
@@ -196,7 +196,7 @@ def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Pa
     assert done.texts_computed == len(TEXTS)
 
 
-def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[..., dict]) -> None:
+def test_the_join_changes_the_score_and_the_label(measure: Callable[..., dict]) -> None:
     plain = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2}})
     joined = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2, "join": "newline"}})
     one, other = plain[TEXTS[0], "recall", '{"shots":2}'], joined[TEXTS[0], "recall", '{"join":"newline","shots":2}']
@@ -205,7 +205,7 @@ def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[
 
 
 @pytest.mark.parametrize(("asked_for", "given"), [(True, None), (True, ["a"]), (False, None), (False, ["a"])])
-def test_what_is_missing_is_an_error_where_it_was_asked_for_or_given(
+def test_missing_shots_are_an_error_if_the_user_named_them(
     asked_for: bool, given: list[str] | None, measure: Callable[..., dict]
 ) -> None:
     what = "--prefix-texts" if given is None else "a prefix of 7 requires 7 known non-members"
@@ -220,7 +220,7 @@ def test_what_is_missing_is_an_error_where_it_was_asked_for_or_given(
 # Room: the tiny models' context is 64 tokens.
 
 
-def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_default(tiny: Tiny, tmp_path: Path) -> None:
+def test_shots_are_dropped_until_they_fit_and_their_number_is_the_default(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     known = [f"{number}QZXJKVWY" for number in range(7)]
     inputs = UserInputs(known={NON_MEMBERS: known, MEMBERS: [f"{one}ZQJ" for one in known]})
@@ -239,7 +239,7 @@ def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_defaul
     ] == left["recall"][-1:]
 
 
-def test_what_is_asked_for_beside_it_changes_no_score(measure: Callable[..., dict]) -> None:
+def test_other_selected_detectors_do_not_change_a_score(measure: Callable[..., dict]) -> None:
     given = {"nonmembers": [f"{number}QZXJKVWY" for number in range(7)], "members": [f"Z{one}" for one in "ABCDEFG"]}
     alone = measure(TEXTS[1:], ["recall"], **given)
     [left] = {parameters for _, _, parameters in alone}
@@ -255,7 +255,7 @@ def test_what_is_asked_for_beside_it_changes_no_score(measure: Callable[..., dic
         assert ({key: one for key, one in swept.items() if key in alone} == alone) is not bool(overrides)
 
 
-def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_join_that_does_not_fit_does_not_affect_another_join(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     shot = next(
         text
@@ -276,7 +276,7 @@ def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path
     assert "not even one" in str(rows['{"join":"blank_line","shots":1}']["reason"])
 
 
-def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -> None:
+def test_the_reason_names_a_prefix_that_would_fit(measure: Callable[..., dict]) -> None:
     known = ["a known text", "one more of it"]
     text = "x y z " * 7 + "q q q q"
     shots, label = {"recall": {"shots": 2}}, '{"shots":2}'
@@ -319,7 +319,7 @@ def test_an_audit_scores_the_default_alone_and_its_lineage_names_the_prefix(audi
     assert one["prefix/non-members/7/none"] != other["prefix/non-members/7/none"]
 
 
-def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_prefix_pass_is_planned_and_described(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     session = Session(
         model, select(["recall"]), DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: ["QA"] * 7})
@@ -337,7 +337,7 @@ def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bool, tiny: Tiny, tmp_path: Path) -> None:
+def test_a_prefix_that_is_rerun_with_every_text_counts_in_the_plan(shared: bool, tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths, asked = DataPaths(tmp_path), [{"shots": shots, "join": "none"} for shots in (1, 2)]
     session = Session(
@@ -352,7 +352,7 @@ def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bo
     assert ("each with its prefix run again, 2 passes" in cost) is not shared
 
 
-def test_a_prefix_takes_no_text_beyond_the_border_of_longrope(tmp_path: Path) -> None:
+def test_a_prefix_moves_no_text_across_the_border_of_longrope(tmp_path: Path) -> None:
     factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "rope_theta": 10000.0}
     rope = {"rope_type": "longrope", "original_max_position_embeddings": 22, **factors}
     folder = save_model(tmp_path / "m", "phi3", rope_parameters=rope, original_max_position_embeddings=22)

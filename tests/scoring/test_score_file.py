@@ -86,7 +86,7 @@ def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
     return write_rows(folder / name, [{"text": text, "label": number % 2} for number, text in enumerate(texts)])
 
 
-def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
+def test_the_table_has_the_documented_columns_and_the_rows_of_the_file(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
     third, fourth = (
@@ -134,7 +134,7 @@ def test_detectors_that_score_no_text_are_named_with_their_reason(score: Score, 
     assert "ranks require all texts of a benchmark" in done.unscored["combined"]
 
 
-def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Path, out: Path) -> None:
+def test_scored_texts_are_read_from_the_cache(score: Score, tmp_path: Path, out: Path) -> None:
     score(written(tmp_path, "one.txt", "first line\nsecond line\n"))
     told: list[FileProgress] = []
     file = written(tmp_path, "two.txt", "second line\nthird line\n")
@@ -200,7 +200,7 @@ def test_an_interrupted_run_keeps_the_finished_passes(
     assert len(pq.read_table(out)) == 10
 
 
-def test_a_file_that_breaks_off_leaves_no_table(score: Score, tmp_path: Path, out: Path) -> None:
+def test_a_truncated_file_writes_no_table(score: Score, tmp_path: Path, out: Path) -> None:
     rows = [{"text": f"text {number}"} for number in range(8)]
     file = written(tmp_path, "t.json", json.dumps(rows)[:-20])
     with pytest.raises(DataError, match=r"t\.json: is not readable JSON"):

@@ -76,7 +76,7 @@ def by_row(table: pa.Table) -> dict[tuple[str, str, str], dict[str, object]]:
     return {(row["example_id"], row["detector"], row["parameters"]): row for row in table.to_pylist()}
 
 
-def test_every_detector_gives_a_number_or_says_why_not_on_odd_texts(world: Callable[[str], World], tiny: Tiny) -> None:
+def test_every_detector_has_a_score_or_a_reason_for_odd_texts(world: Callable[[str], World], tiny: Tiny) -> None:
     one = world("one")
     assert min(run(one, TEXTS, EVERY, tiny)) > 0
     rows = by_row(one.scores(TEXTS, EVERY))
@@ -92,7 +92,7 @@ def test_every_detector_gives_a_number_or_says_why_not_on_odd_texts(world: Calla
     assert reasons["ÉCOLE", "lowercase"] is None
 
 
-def test_the_cache_gives_what_a_run_from_scratch_gives(world: Callable[[str], World], tiny: Tiny) -> None:
+def test_a_grown_cache_yields_the_scores_of_a_fresh_run(world: Callable[[str], World], tiny: Tiny) -> None:
     """Bit by bit, in another order: own passes first, then lower case, shorter branches, longer ones, the rest."""
     scratch, grown = world("scratch"), world("grown")
     run(scratch, TEXTS, EVERY, tiny)
@@ -123,7 +123,7 @@ def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str]
     assert summary.text_pass.branch_tokens > 0
 
 
-def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny: Tiny) -> None:
+def test_the_data_of_requirements_belongs_to_the_text(world: Callable[[str], World], tiny: Tiny) -> None:
     one, texts = world("one"), list(SENTENCES[:3])
     selection = select(["lowercase", "reference"], grid=True)
     run(one, texts, selection, tiny)
@@ -140,7 +140,7 @@ def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny:
         assert by_votes == pytest.approx(compute_vote_share(*logprobs), abs=0.02)
 
 
-def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
+def test_unmet_requirements_are_the_reason(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     session = Session(model, select(["loss", "reference", "dc_pdd", "infilling", "lowercase", "neighbour"]), paths)
@@ -160,7 +160,7 @@ def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
         assert words in rows[detector]["reason"]
 
 
-def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path: Path) -> None:
+def test_an_unusable_reference_model_is_an_error_for_users_and_a_reason_in_audits(tiny: Tiny, tmp_path: Path) -> None:
     """A user who waits is told at once; an audit goes on without, and its scores say why."""
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(tmp_path / "nowhere")})
@@ -180,7 +180,7 @@ def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
     }
 
 
-def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
+def test_costs_are_described_before_a_run(tmp_path: Path) -> None:
     model = tokenized(save_model(tmp_path / "llama"), tmp_path)
     world = World(model, model, tmp_path / "data")
     session = world.session(EVERY)
@@ -196,7 +196,7 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert longer.memory_factor_per_text == 1 + round((4 + 8 * 100 * 0.6) / 36)
 
 
-def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_text_after_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
     """Zhang et al. 2025, appendix C: log p(x_t | context, x_<t), against the model run on the whole and cut by hand."""
     model, forward = tiny("llama")
     paths, context, text = DataPaths(tmp_path), f"{SENTENCES[0]} ", SENTENCES[1]

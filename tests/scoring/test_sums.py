@@ -35,7 +35,7 @@ def test_another_order_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
     assert statuses(later) == {("ok", None)}
 
 
-def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny: Tiny, tmp_path: Path) -> None:
+def test_cached_texts_are_run_again_only_if_a_setting_requires_it(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
@@ -55,7 +55,7 @@ def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny
     assert statuses(every) == {("ok", None)}
 
 
-def test_only_branches_are_run_where_only_they_are_missing(tiny: Tiny, tmp_path: Path) -> None:
+def test_only_branches_are_run_if_only_branches_are_missing(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
@@ -64,7 +64,7 @@ def test_only_branches_are_run_where_only_they_are_missing(tiny: Tiny, tmp_path:
     assert not list(paths.token_statistics("renyi", model.identity.model_fingerprint).glob("part-*"))
 
 
-def test_temperatures_are_run_where_they_are_named_and_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
+def test_temperatures_are_run_only_if_a_detector_needs_them(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     Session(model, select(grid=True), paths).run(TEXTS, lambda _: forward)
@@ -76,7 +76,7 @@ def test_temperatures_are_run_where_they_are_named_and_lacking_is_said(tiny: Tin
     assert statuses(named) == {("ok", None)}
 
 
-def test_behind_a_context_they_are_those_of_the_text(tiny: Tiny, tmp_path: Path) -> None:
+def test_after_a_context_the_sums_are_those_of_the_text(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     context, text = SENTENCES[3] + " ", SENTENCES[0]
     selection: Selection = [*AT_TWO, *select(["acmia_ac"])]

@@ -53,7 +53,7 @@ def test_a_file_and_texts_in_a_context_are_not_ranked(tiny: Tiny, tmp_path: Path
         assert told in rows[1]["reason"]
 
 
-def test_a_list_is_of_one_pass_detectors(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_list_with_a_detector_of_extra_passes_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     for of, told in (("loss,mink", "'mink'; did you mean min_k"), ("loss,reference", "'reference'; there are: .*zlib")):
         with pytest.raises(ConfigError, match=rf"combined\.of: there is no one-pass detector {told}"):
             Session(tiny("llama")[0], select(["combined"], overrides={"combined": {"of": of}}), DataPaths(tmp_path))

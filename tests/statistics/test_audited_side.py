@@ -41,6 +41,6 @@ def test_audited_texts_stand_against_held_out_ones_and_known_members_are_left_ou
         (),
     ],
 )
-def test_where_something_is_labelled_or_nothing_held_out_there_is_nothing_to_rewrite(given: Any) -> None:
+def test_labelled_benchmarks_and_those_without_held_out_texts_are_unchanged(given: Any) -> None:
     unchanged = examples(*given)
     assert relabel_for_comparison(unchanged) is unchanged

@@ -84,7 +84,7 @@ def test_with_one_text_a_group_it_is_delongs_test():
     assert found.standard_error == pytest.approx(math.sqrt(variance))
 
 
-def test_what_detectors_share_cancels():
+def test_shared_noise_of_detectors_cancels():
     alone = compare(*made(n_groups=200, size=1, shared=0.0))
     together = compare(*made(n_groups=200, size=1, shared=0.95))
     assert together.standard_error < 0.5 * alone.standard_error
@@ -107,7 +107,7 @@ def test_swapping_order_and_monotone_changes(seed, random):
 
 @given(st.integers(0, 300))
 @max_examples(30)
-def test_the_p_value_is_small_exactly_where_the_interval_leaves_zero_out(seed):
+def test_the_p_value_is_small_exactly_if_the_interval_excludes_zero(seed):
     first, second, labels, groups = made(n_groups=40, size=1, seed=seed, better=1.0)
     found = compare(first, second, labels, groups)
     # An end that is 0 but for rounding holds 0.
@@ -128,7 +128,7 @@ def test_a_difference_of_few_groups_holds_its_level():
         assert rejected / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
 
 
-def test_without_two_groups_a_side_there_is_a_difference_only():
+def test_without_two_groups_per_side_there_is_no_interval():
     found = compare([3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [1, 0, 0], ["a", "b", "c"])
     assert (found.value, found.standard_error, found.p_value) == (1.0, None, None)
     assert found.interval == Interval(None, None)

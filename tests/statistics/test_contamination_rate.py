@@ -90,7 +90,7 @@ def test_the_interval_holds_exactly_the_shares_that_the_three_intervals_allow(da
             assert excess < -up + 1e-9
 
 
-def test_what_a_group_adds_by_hand():
+def test_the_spread_of_a_group_by_hand():
     # All else is certain, one group's FPR may be 0.1 higher and its TPR 0.1 lower:
     # 0.35 - (1 - p) 0.1 - 0.6 p = (1 - p) 0.1 at the lower end, and -0.1 p at the upper.
     found = corrected(0.35, 0.35, 0.35, rate(0.1, 0.1, 0.1), rate(0.6, 0.6, 0.6), GroupSpread(0.0, 0.1, 0.1, 0.0))
@@ -177,7 +177,7 @@ def test_groups_are_never_divided_between_choosing_and_measuring():
     assert found.tpr.value == pytest.approx(found.fpr.value)
 
 
-def test_what_refuses_a_correction():
+def test_conditions_that_refuse_a_correction():
     generator = np.random.default_rng(3)
     nobody = normal_texts(generator, 40, 0)
     assert measure_threshold(choose_largest_accuracy(nobody), nobody) is None

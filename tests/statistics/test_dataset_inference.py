@@ -42,7 +42,7 @@ def infer(data: Data, **options: Any) -> DatasetInference:
     return run_dataset_inference(ComparedTexts(values, given.pop("names", NAMES), held_out, groups), **given)
 
 
-def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
+def test_a_difference_is_found_and_described() -> None:
     done = infer(made(1, effect=2.0))
     assert (done.status, done.reason) == ("ok", None)
     assert done.p_value is not None
@@ -58,7 +58,7 @@ def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
     assert "twice the median" in describe_method(done)
 
 
-def test_one_split_is_that_of_a_plain_twin() -> None:
+def test_one_split_equals_its_twin() -> None:
     """The halves, clipping, means, fit and test of one split, spelled out text by text."""
     values, held_out, groups = made(5, groups=MIN_GROUPS, windows=2, effect=0.8)
     done = infer((values, held_out, groups), splits=1, seed=7)
@@ -155,7 +155,7 @@ def test_the_level_holds_and_differences_of_the_other_sign_do_not_count(n: int) 
     assert every.count("opposite") > 0.8 * n
 
 
-def test_what_known_members_say_of_a_feature_goes_before_what_audited_texts_do() -> None:
+def test_features_on_which_known_members_score_lower_are_omitted() -> None:
     """Audited texts score higher, and texts that are known to be members lower: the scores run against training."""
     values, held_out, groups = made(1, effect=2.0)
     generator = np.random.default_rng(3)
@@ -219,7 +219,7 @@ def test_neither_order_nor_scale_of_the_texts_matters() -> None:
 
 
 @pytest.mark.parametrize("missing", [math.nan, math.inf])
-def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) -> None:
+def test_a_feature_that_is_missing_for_some_text_is_omitted_and_named(missing: float) -> None:
     values, held_out, groups = made(4, effect=1.0)
     holed = values.copy()
     holed[[3, 90], 2] = missing
@@ -242,7 +242,7 @@ def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) ->
         ({"all_missing": True}, "every feature is missing for some text"),
     ],
 )
-def test_what_is_refused_has_a_reason_and_no_number(change: dict[str, Any], reason: str) -> None:
+def test_refused_tests_have_a_reason_and_no_number(change: dict[str, Any], reason: str) -> None:
     values, held_out, groups = made(6, groups=change.get("groups", 20), effect=5.0)
     if "no_held_out" in change:
         held_out = np.zeros_like(held_out)

@@ -92,7 +92,7 @@ def test_values_and_intervals_are_those_of_the_metric_code(small):
     assert "95% Clopper-Pearson interval" in rows_of(found, "min_k", K2)["fpr_at_95_tpr"]["method"]
 
 
-def test_a_fpr_that_too_few_groups_cannot_tell_is_null(small):
+def test_a_rate_that_too_few_groups_cannot_resolve_is_null(small):
     found = run(*small)
     for metric in FPR_LIMITS:
         row = rows_of(found, "min_k", K2)[metric]
@@ -170,7 +170,7 @@ def test_a_detector_is_evaluated_on_the_texts_it_scored(small):
     assert rows_of(found, "min_k", K5) == whole
 
 
-def test_a_detector_without_any_score_has_rows_that_say_so(small):
+def test_a_detector_without_any_score_has_rows_with_the_reason(small):
     _, examples = small
     found = run([score(row["example_id"], None, status="not_applicable") for row in examples], examples)
     for row in rows_of(found, "loss").values():
@@ -314,7 +314,7 @@ def test_scores_that_do_not_belong_are_refused(small):
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 6), st.booleans()), min_size=2))
 @max_examples(60)
-def test_no_interval_of_a_pair_has_two_equal_ends_and_each_holds_its_value(rows):
+def test_every_interval_has_a_width_and_contains_its_value(rows):
     examples = [example(index, int(label), f"g{group}", text="a") for index, (_, _, group, label) in enumerate(rows)]
     scores = [
         score(examples[index]["example_id"], float(values[place]), detector)

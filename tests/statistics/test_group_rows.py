@@ -59,7 +59,7 @@ LABELLED = EXAMPLES_TABLE.filter(pc.is_valid(EXAMPLES_TABLE["label"]))
 LABELLED_SCORES = SCORES_TABLE.filter(pc.is_in(SCORES_TABLE["example_id"], value_set=LABELLED["example_id"]))
 
 
-def test_the_tables_have_their_columns_and_know_their_rows():
+def test_the_tables_have_the_declared_columns_and_rows():
     found = run(SCORES_TABLE, EXAMPLES_TABLE)
     for table, declared, rows in (
         (found["decisions"], DECISIONS, 2 * 5),
@@ -132,7 +132,7 @@ def test_tests_of_groups_say_which_way_the_scores_run_by_all_labelled_texts():
     assert {row["direction"] for row in run(scores, without)["group_tests"].to_pylist()} == {None}, "no member is known"
 
 
-def test_where_some_are_unknown_only_those_are_asked_about():
+def test_if_some_labels_are_unknown_only_these_texts_are_audited():
     found = run(SCORES_TABLE, EXAMPLES_TABLE)
     tests = found["group_tests"].to_pylist()
     assert {row["group"][0] for row in tests} == {"u"}

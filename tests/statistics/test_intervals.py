@@ -216,7 +216,7 @@ def test_no_interval_without_two_groups_on_each_side(groups, labels, reason):
     assert (found.interval, found.method) == (NO_INTERVAL, reason)
 
 
-def test_no_interval_where_nothing_differs():
+def test_no_interval_if_nothing_differs():
     labels = [1, 0] * 6
     assert measure_auroc_of_scores([1.0] * 12, labels, [str(text) for text in range(12)]).method == ALL_EQUAL
     # In every group the member lies above the one non-member and below the other.
@@ -227,7 +227,7 @@ def test_no_interval_where_nothing_differs():
 @pytest.mark.parametrize("sides", [2, 5])
 @pytest.mark.parametrize("effect", [0.0, 0.5])
 @pytest.mark.parametrize("auroc", [0.5, 0.8])
-def test_few_groups_keep_the_promise(sides, effect, auroc):
+def test_intervals_of_few_groups_contain_the_true_value(sides, effect, auroc):
     """The interval holds the true AUROC of normal scores; ``effect`` of their variance belongs to the group."""
     generator = np.random.default_rng(7)
     groups, labels = np.arange(2 * sides).repeat(8), np.repeat([1, 0], sides * 8)

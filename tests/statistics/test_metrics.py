@@ -183,6 +183,6 @@ def test_roc_points_go_up_from_corner_to_corner(case):
         ([1.0], [0, 1], "there must be one score per label"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(scores, labels, message):
+def test_undefined_metrics_are_refused(scores, labels, message):
     with pytest.raises(DataError, match=message):
         compute_metrics(scores, labels)

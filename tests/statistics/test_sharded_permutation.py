@@ -110,7 +110,7 @@ def test_order_of_shards_level_and_scale_do_not_matter(level: float, scale: floa
         assert found.p_value == pytest.approx(expected.p_value)
 
 
-def test_too_little_is_refused() -> None:
+def test_too_few_shards_or_orders_are_refused() -> None:
     def reason(shards: int, orders: int, own: float = 1.0) -> str | None:
         done = run_sharded_permutation_test([own] * shards, [[0.0] * orders] * shards)
         assert (done.status == "refused") == (done.reason is not None) == (done.p_value is None)
@@ -138,7 +138,9 @@ def test_how_many_items_are_needed() -> None:
 
 
 @given(st.integers(1, 40), st.integers(10, 60) | st.none(), st.integers(0, 200))
-def test_so_many_items_suffice_and_fewer_do_not(permutations: int, shards: int | None, more: int) -> None:
+def test_the_minimum_number_of_items_suffices_and_fewer_do_not(
+    permutations: int, shards: int | None, more: int
+) -> None:
     needed = count_items_needed(permutations, shards)
     if needed is None:
         return

@@ -217,7 +217,7 @@ def test_items_without_a_score_of_every_version_are_left_out_whichever_was_publi
     assert compare_twins([shares, other], [1] * 6, alpha=1.0).left_out == 1
 
 
-def test_what_cannot_reach_the_level_is_refused() -> None:
+def test_a_test_that_cannot_reach_the_level_is_refused() -> None:
     def refuse(items: list[list[float]], alpha: float = 0.05) -> str | None:
         found = compare_twins([[compute_rank_shares(row) for row in items]], [0] * len(items), alpha=alpha)
         assert (found.p_value is None) == (found.superiority is None) == (found.reason is not None)
