@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import pytest
 
 from audit_pipeline.detectors.loss import compute_mean_logprob
@@ -63,12 +61,6 @@ def measured(
     return session, session.statistics(texts)
 
 
-def ours(
-    measured: tuple[Session, Statistics], values: Iterable[GoldenValue], of: Callable[[GoldenValue], float]
-) -> list[tuple[GoldenValue, float | None]]:
-    return [(one, of(one)) for one in values]
-
-
 def test_the_log_likelihoods_are_reproduced(measured: tuple[Session, Statistics]) -> None:
     _, statistics = measured
     needs = {"recall.ll_given_nonmembers": NONMEMBER_PREFIX, "recall.ll_given_members": MEMBER_PREFIX}
@@ -83,7 +75,7 @@ def test_the_log_likelihoods_are_reproduced(measured: tuple[Session, Statistics]
 
     values = golden_values(PREFIX, "recall.ll", *needs)
     assert len(values) == 12 + 36 + 36
-    assert far_off(ours(measured, values, of), absolute=0.0, relative=RELATIVE) == []
+    assert far_off([(one, of(one)) for one in values], absolute=0.0, relative=RELATIVE) == []
 
 
 @pytest.mark.parametrize(("name", "number", "absolute"), [("recall", 36, 0.0), ("con_recall", 324, CANCELLED)])
@@ -99,5 +91,5 @@ def test_the_scores_are_reproduced(
         for row in session.score([str(place) for place in range(len(texts))], texts).to_pylist()
         if row["detector"] == name
     }
-    found = ours(measured, values, lambda one: scores[one.text, canonical_json(one.parameters)])
+    found = [(one, scores[one.text, canonical_json(one.parameters)]) for one in values]
     assert far_off(found, absolute=absolute, relative=0.0 if absolute else RELATIVE) == []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import namedtuple
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -24,12 +25,8 @@ def plugin() -> ModuleType:
     return module
 
 
-class Gathered(NamedTuple):
-    """vLLM's LogprobsTensors, as far as the plugin touches it."""
-
-    logprob_token_ids: torch.Tensor
-    logprobs: torch.Tensor
-    selected_token_ranks: torch.Tensor
+# The fields of vLLM's LogprobsTensors that the plugin reads.
+Gathered = namedtuple("Gathered", ["logprob_token_ids", "logprobs", "selected_token_ranks"])
 
 
 class Sampler:
