@@ -1,4 +1,4 @@
-"""The columns of a table of scores say what its rows say, taken one by one, in every format."""
+"""The reader of tables of scores equals a twin that reads the rows one by one, in every format."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "sha256": (pa.large_string(), ["a1", "b2", "", None]),
     "published": (pa.timestamp("us", "Asia/Tokyo"), [datetime(2024, 5, 31, 23), datetime(1000, 1, 1), None]),
 }
-WAY_TO_LABELS = (
+LABEL_HINT = (
     ": 1 for members, 0 for non-members, empty for unknown. `corpus-audit score` copies the column of the scored file."
 )
 
 
-def row_by_row(file: Path) -> Given:
-    """What :func:`read_external_scores` is to find, by the definition of each column, a row at a time."""
+def expect_tables(file: Path) -> Given:
+    """Return what :func:`read_external_scores` must find, row by row, by the definition of each column."""
     found = read_rows(file)
     columns = {name for row in found.rows for name in row.values}
     for needed in ("score", "label"):
         if needed not in columns:
             has = ", ".join(sorted(columns)) or "no column"
-            way = WAY_TO_LABELS if needed == "label" else "."
+            way = LABEL_HINT if needed == "label" else "."
             raise DataError(
                 f"{file}: there is no column '{needed}'. The file has: {has}. Add the column '{needed}'{way}"
             )
-    # `corpus-audit score` writes the column of groups even where the scored file names none.
-    if not any(plain(row.values.get("group")) for row in found.rows):
+    # `corpus-audit score` writes the column of groups even if the scored file has no groups.
+    if not any(clean(row.values.get("group")) for row in found.rows):
         columns.discard("group")
     id_column = next((name for name in ("example_id", "example_index", "id") if name in columns), None)
     counted: dict[str, int] = {}
@@ -86,9 +86,9 @@ def row_by_row(file: Path) -> Given:
     ids = []
     for row in found.rows:
         if id_column is not None:
-            ids.append(plain(row.values.get(id_column)))
+            ids.append(clean(row.values.get(id_column)))
         else:
-            detector = plain(row.values.get("detector")) + plain(row.values.get("parameters"))
+            detector = clean(row.values.get("detector")) + clean(row.values.get("parameters"))
             counted[detector] = counted.get(detector, -1) + 1
             ids.append(f"{counted[detector]:07d}")
     if len(set(counted.values())) > 1:
@@ -98,9 +98,9 @@ def row_by_row(file: Path) -> Given:
         )
     for row, identity in zip(found.rows, ids, strict=True):
         try:
-            text = read_text(row.values, identity, columns)
-            score = score_of(row.values.get("score"))
-            setting = setting_of(row.values)
+            text = parse_text(row.values, identity, columns)
+            score = parse_score(row.values.get("score"))
+            setting = parse_setting(row.values)
         except ValueError as error:
             if isinstance(error, SpellingError):
                 labels.count_not_understood(row.values.get("label"))
@@ -120,40 +120,40 @@ def row_by_row(file: Path) -> Given:
         scores[identity, *setting] = score
     spelt = labels.describe_not_understood("so their rows are skipped")
     return {
-        "scores": [(*key, *placed(key, scores)) for key in scores],
+        "scores": [(*key, *replace_infinite(key, scores)) for key in scores],
         "texts": [{"id": identity, **text} for identity, text in texts.items()],
         "skipped": skipped,
         "spelt": [] if spelt is None else [spelt],
     }
 
 
-def plain(value: object) -> str:
+def clean(value: object) -> str:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value).strip()
 
 
-def read_text(values: Any, identity: str, columns: set[str]) -> Given:
+def parse_text(values: Any, identity: str, columns: set[str]) -> Given:
     if not identity:
         raise ValueError("the row has no example_id")
-    label, split, group = parse_label(values.get("label")), plain(values.get("split")), plain(values.get("group"))
+    label, split, group = parse_label(values.get("label")), clean(values.get("split")), clean(values.get("group"))
     if split not in ("", "calibration", "evaluation"):
         raise ValueError("split is neither calibration nor evaluation")
     if "group" in columns and not group:
         raise ValueError("the row has no group")
-    text = plain(values.get("text"))
+    text = clean(values.get("text"))
     return {
         "label": label,
         "group": group or identity,
-        "collection": plain(values.get("collection")) or "given",
+        "collection": clean(values.get("collection")) or "given",
         "split": split or None,
-        "published": read_day(values.get("published")),
+        "published": parse_day(values.get("published")),
         "text": text,
         "words": len(text.split()),
-        "same": " ".join(text.casefold().split()) or plain(values.get("sha256")),
+        "same": " ".join(text.casefold().split()) or clean(values.get("sha256")),
     }
 
 
-def on_both_sides(texts: list[Given]) -> set[str]:
-    """The ids of the texts that are another of the other side, too. None here is long enough to be nearly another."""
+def find_contradicting(texts: list[Given]) -> set[str]:
+    """Return the ids of texts that equal a text with the other label. No text here is a near-duplicate."""
     sides: dict[str, set[int]] = {}
     for text in texts:
         if text["label"] is not None and text["same"]:
@@ -161,22 +161,22 @@ def on_both_sides(texts: list[Given]) -> set[str]:
     return {text["id"] for text in texts if text["label"] is not None and sides.get(text["same"]) == {0, 1}}
 
 
-def read_day(value: object) -> date | None:
+def parse_day(value: object) -> date | None:
     if isinstance(value, datetime):
         return value.date()
     try:
-        return date.fromisoformat(plain(value)[:10]) if plain(value) else None
+        return date.fromisoformat(clean(value)[:10]) if clean(value) else None
     except ValueError:
         raise ValueError("published is not a date such as 2024-05-31") from None
 
 
-def score_of(value: object) -> tuple[float | None, str | None]:
+def parse_score(value: object) -> tuple[float | None, str | None]:
     if isinstance(value, float) and math.isnan(value):
         return None, "the score is NaN"
-    if not plain(value):
+    if not clean(value):
         return None, "the file has no score of the text"
     try:
-        score = float(plain(value))
+        score = float(clean(value))
     except ValueError:
         raise ValueError("the score is not a number") from None
     if math.isnan(score):
@@ -184,12 +184,12 @@ def score_of(value: object) -> tuple[float | None, str | None]:
     return (score if abs(score) <= 1e100 else math.copysign(math.inf, score)), None
 
 
-def setting_of(values: Any) -> tuple[str, str]:
-    name, written = plain(values.get("detector")) or "score", values.get("parameters")
+def parse_setting(values: Any) -> tuple[str, str]:
+    name, written = clean(values.get("detector")) or "score", values.get("parameters")
     if name == "blind_control":
         raise ValueError("'blind_control' is the name of the blind control, so a detector cannot have it")
     try:
-        parameters = written if isinstance(written, dict) else json.loads(plain(written) or "{}")
+        parameters = written if isinstance(written, dict) else json.loads(clean(written) or "{}")
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
@@ -200,7 +200,7 @@ def setting_of(values: Any) -> tuple[str, str]:
     return f"{name} {said}".strip(), "{}"
 
 
-def placed(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | None]:
+def replace_infinite(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | None]:
     score, problem = scores[key]
     if score is None or math.isfinite(score):
         return score, problem
@@ -214,8 +214,8 @@ def placed(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | 
     return ends[score > 0], None
 
 
-def by_columns(file: Path) -> Given:
-    """The same from the tables that :func:`read_external_scores` makes."""
+def read_tables(file: Path) -> Given:
+    """Return the tables of :func:`read_external_scores` in the form of :func:`expect_tables`."""
     found = read_external_scores(file, Pair("mine", "a model"), "run", calibration=0.5, seed=1, language="en")
     given_splits = [row["split"] if found.names_splits else None for row in found.examples.to_pylist()]
     names = ("example_id", "detector", "parameters", "score", "reason")
@@ -231,41 +231,41 @@ def by_columns(file: Path) -> Given:
     }
 
 
-def assert_the_same(file: Path) -> None:
+def check_tables(file: Path) -> None:
     refused, wanted = "", {}
     try:
-        wanted = row_by_row(file)
+        wanted = expect_tables(file)
     except DataError as error:
         refused = str(error)
     if refused:
         with pytest.raises(DataError, match=f"^{re.escape(refused)}$"):
-            by_columns(file)
+            read_tables(file)
         return
     splits = {text["group"]: text["split"] for text in wanted["texts"] if text["split"] is not None}
     divided = any(text["split"] not in (None, splits.get(text["group"])) for text in wanted["texts"])
     unscored = all(score is None for *_, score, _ in wanted["scores"])
-    left_out = on_both_sides(wanted["texts"])
-    if not unscored and len(left_out) == len(wanted["texts"]):
+    contradicting = find_contradicting(wanted["texts"])
+    if not unscored and len(contradicting) == len(wanted["texts"]):
         with pytest.raises(DataError, match="there is nothing to compare"):
-            by_columns(file)
+            read_tables(file)
         return
     if divided or unscored:
         with pytest.raises(DataError, match="is in both splits" if not unscored else "no row has a score"):
-            by_columns(file)
+            read_tables(file)
         return
     for text in wanted["texts"]:
         text.pop("location")
         text.pop("same")
         # A group is in the split that any of its texts names.
         text["split"] = splits.get(text["group"], "evaluation") if splits else None
-    wanted["texts"] = [text for text in wanted["texts"] if text["id"] not in left_out]
-    wanted["scores"] = [score for score in wanted["scores"] if score[0] not in left_out]
-    assert by_columns(file) == {name: wanted[name] for name in ("scores", "texts", "skipped", "spelt")}
+    wanted["texts"] = [text for text in wanted["texts"] if text["id"] not in contradicting]
+    wanted["scores"] = [score for score in wanted["scores"] if score[0] not in contradicting]
+    assert read_tables(file) == {name: wanted[name] for name in ("scores", "texts", "skipped", "spelt")}
 
 
 @st.composite
 def tables(draw: st.DrawFn, cells: dict[str, list[Any]]) -> list[Given]:
-    """Rows that hold mostly what can be used, now and then a cell that is drawn from ``cells``."""
+    """Draw rows whose cells are mostly usable. Some cells are drawn from ``cells``."""
     needed = {name for name in ("score", "label") if draw(st.integers(0, 19))}
     others = [name for name in cells if name not in ("score", "label")]
     columns = [*needed, *draw(st.lists(st.sampled_from(others), unique=True))]
@@ -288,7 +288,7 @@ def tables(draw: st.DrawFn, cells: dict[str, list[Any]]) -> list[Given]:
     return rows
 
 
-# The second and the third are one text, the first and the last by their digest; the fourth is of neither side.
+# The second and third text are equal, and so are the first and last by their digest. The fourth has no label.
 BOTH_SIDES: list[Given] = [
     {"score": 0.1, "label": 1, "text": "", "sha256": "a1"},
     {"score": 0.2, "label": 1, "text": "two words", "sha256": "b2"},
@@ -299,16 +299,16 @@ BOTH_SIDES: list[Given] = [
 ]
 
 
-def rows_of(names: str, *rows: tuple[Any, ...]) -> list[Given]:
+def build_rows(names: str, *rows: tuple[Any, ...]) -> list[Given]:
     return [dict(zip(names.split(), row, strict=True)) for row in rows]
 
 
-WITHOUT_IDS = rows_of("score label detector", (1, 1, "x"), (2, 0, "x"), (3, 1, "y"), (4, 0, "y"))
-SETTINGS = rows_of(
+WITHOUT_IDS = build_rows("score label detector", (1, 1, "x"), (2, 0, "x"), (3, 1, "y"), (4, 0, "y"))
+SETTINGS = build_rows(
     "example_id score label detector parameters",
     *(("a", 1, 1, "min_k", '{"k": 0.20}'), ("a", 1, 1, "mine", '{"b": 2, "a": 1}'), ("b", 0, 0, "mine", "{}")),
 )
-SPLITS = rows_of(
+SPLITS = build_rows(
     "example_id score label group split",
     *(("a", 0, 0, "one", "calibration"), ("b", 0, 1, "two", "evaluation"), ("c", 0, 0, "one", "evaluation")),
 )
@@ -316,22 +316,22 @@ BY_HAND: list[list[Given]] = [
     *(BOTH_SIDES, BOTH_SIDES[1:3], WITHOUT_IDS, WITHOUT_IDS[:3], SETTINGS, SPLITS[:2], SPLITS),
     [{"score": 1.0}],
     [{"label": 1}],
-    rows_of("score label", (None, 1), (math.nan, 0)),
-    rows_of("score label detector", (1, 1, "blind_control"), (1, 1, "mine")),
-    rows_of("example_id score label", ("a", 1, 1), ("a", 1, 1)),
-    rows_of("example_id score label detector", ("a", 1, 1, "x"), ("a", 1, 0, "y")),
+    build_rows("score label", (None, 1), (math.nan, 0)),
+    build_rows("score label detector", (1, 1, "blind_control"), (1, 1, "mine")),
+    build_rows("example_id score label", ("a", 1, 1), ("a", 1, 1)),
+    build_rows("example_id score label detector", ("a", 1, 1, "x"), ("a", 1, 0, "y")),
     *(
-        rows_of("score label", *((score, 0) for score in finite), (math.inf, 1), (-math.inf, 1))
+        build_rows("score label", *((score, 0) for score in finite), (math.inf, 1), (-math.inf, 1))
         for finite in ([1e16, 1e16], [1.0, 1.0 + 2**-52], [-5.0])
     ),
 ]
-"""Cases that chance may leave out."""
+"""Cases that random draws may miss."""
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("rows", BY_HAND)
 def test_tables_by_hand_equal_the_twin(tmp_path: Path, rows: list[Given]) -> None:
-    assert_the_same(write_rows(tmp_path / "scores.jsonl", rows))
+    check_tables(write_rows(tmp_path / "scores.jsonl", rows))
 
 
 @in_one_folder
@@ -342,7 +342,7 @@ def test_lines_of_json_equal_the_twin(tmp_path: Path, rows: list[Given], others:
         lines.insert(place, line)
     file = tmp_path / "scores.jsonl"
     file.write_text("\n".join(lines), encoding="utf-8")
-    assert_the_same(file)
+    check_tables(file)
 
 
 @in_one_folder
@@ -357,11 +357,11 @@ def test_typed_columns_equal_the_twin(tmp_path: Path, rows: list[Given]) -> None
         text = [str(cell) for cell in held]
         columns[name] = pa.array(held, kind) if all(cell in cells or name == "score" for cell in held) else text
     pq.write_table(pa.table(columns), file)
-    assert_the_same(file)
+    check_tables(file)
 
 
 def test_a_file_that_is_read_in_parts_equals_the_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that cannot be used are on both sides of where one part ends."""
+    """Unusable rows are before and after the end of a part."""
     monkeypatch.setattr(external_score_rows, "_ROWS_PER_BATCH", 4)
     wrong = {3: "maybe", 4: "ja", 8: "nein"}
     rows = [
@@ -370,8 +370,8 @@ def test_a_file_that_is_read_in_parts_equals_the_twin(tmp_path: Path, monkeypatc
     ]
     file = tmp_path / "scores.jsonl"
     file.write_text("\n".join([*map(json.dumps, rows), "{"]), encoding="utf-8")
-    assert len(row_by_row(file)["skipped"]) == 4
-    assert_the_same(file)
+    assert len(expect_tables(file)["skipped"]) == 4
+    check_tables(file)
 
 
 def test_a_string_that_is_not_valid_unicode_skips_its_row_only(tmp_path: Path) -> None:
