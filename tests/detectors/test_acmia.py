@@ -1,4 +1,4 @@
-"""ACMIA: both scores by hand, first occurrences, and the temperatures that are offered."""
+"""ACMIA: both scores by hand, first occurrences, and the accepted temperatures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., TextStatistics]
 
 
 def statistics_of(make: Make, p: np.ndarray, tokens: list[int]) -> TextStatistics:
-    """A text whose i-th token is tokens[i], under the distributions p [n, V]."""
+    """Return the statistics of a text whose i-th token is tokens[i], under the distributions p of shape (n, V)."""
     log_p = np.log(p)
     places = np.arange(len(tokens))
     sums, means, deviations = [], [], []

@@ -1,4 +1,4 @@
-"""The combination of detectors by their ranks, and how it behaves where nothing was trained on."""
+"""The combination of detectors by their ranks, also without any training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = [ONE_PASS[name] for name in DEFAULT]
 
 
 def combined(found: dict[str, TextStatistics]) -> dict[str, float]:
-    """The combination's score of each text, by the default list."""
+    """Return the combined score of each text, by the default list."""
     of = join_detector_names(DEFAULT)
     scores = {}
     for text, own in rank_texts_by_detectors(found, PARTS).items():
@@ -36,7 +36,7 @@ def combined(found: dict[str, TextStatistics]) -> dict[str, float]:
 
 
 def test_ranks_by_hand(text_statistics: Make) -> None:
-    """Means -2, -1, -2, -3; the lowest of two or three -3, -1, -3, -5: two texts tie for the places 2 and 3."""
+    """The means are -2, -1, -2, -3, and the lowest tokens are -3, -1, -3, -5. Two texts tie for the ranks 2 and 3."""
     of_text = {"a": [-1.0, -3.0], "b": [-1.0, -1.0], "c": [-3.0, -1.0], "d": [-5.0, -1.0, -3.0]}
     found = {text: text_statistics(values, text=text) for text, values in of_text.items()}
     assert rank_texts_by_detectors(found, LOSS_AND_MIN_K) == {
@@ -72,7 +72,7 @@ LOGPROBS = st.lists(st.floats(-20, -0.5, width=32), min_size=1, max_size=8)
 def test_ranks_do_not_depend_on_the_order_of_texts(
     text_statistics: Make, texts: list[list[float]], seed: object
 ) -> None:
-    """In any order each has the same score, in (0, 1], and the scores sum to what ranks must."""
+    """In any order each text has the same score in (0, 1], and the sum of the scores is that of ranks."""
     found = {str(place): text_statistics(values) for place, values in enumerate(texts)}
     shuffled = list(found)
     seed.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -85,8 +85,8 @@ def test_ranks_do_not_depend_on_the_order_of_texts(
 @pytest.mark.parametrize("n", [40, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_p_values_against_calibration_texts_reach_their_level(text_statistics: Make, shift: float, n: int) -> None:
-    """Ranks are pooled over calibration and audited texts, and p-values of unread texts are still uniform; whether the
-    other audited texts were read (``shift``) or not."""
+    """Ranks are pooled over calibration and audited texts. P-values of unread texts are still uniform, whether other
+    audited texts were read (``shift``) or not."""
     generator, p_values, held = np.random.default_rng(15), [], 0
     for _ in range(n):
         every = []

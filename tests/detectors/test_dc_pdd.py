@@ -1,4 +1,4 @@
-"""DC-PDD against values worked out by hand and a twin written straight from the paper's equations."""
+"""DC-PDD against values computed by hand and against the equations of the paper."""
 
 from __future__ import annotations
 

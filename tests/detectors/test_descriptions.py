@@ -1,4 +1,4 @@
-"""What is told of a detector: in the terminal, and in docs/detectors.md, which `make docs` writes."""
+"""The descriptions of detectors in the terminal and in docs/detectors.md, which `make docs` writes."""
 
 from __future__ import annotations
 

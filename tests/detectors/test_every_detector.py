@@ -1,4 +1,4 @@
-"""What holds for every detector: what it reads, and when a text has no score."""
+"""Rules for every detector: the columns that it reads, and texts without a score."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INTS = {column.name for column in MEASURED if pa.types.is_integer(column.type.va
 
 
 def brought_for(own: TextStatistics, detector: Detector, settings: list[Any]) -> Mapping[Need[Any], object]:
-    """Something of the right form for every need of the detector."""
+    """Return data of the right form for every need of the detector."""
     numbers = np.linspace(-4.0, -0.5, N, dtype=np.float32)
     extras: dict[str, object] = {
         "reference": own,
@@ -97,7 +97,7 @@ def test_the_reason_of_an_unmet_need_is_the_reason_of_the_score(
 def test_a_value_that_is_not_finite_fails_every_setting_that_reads_it(
     name: str, text_statistics: Callable[..., TextStatistics]
 ) -> None:
-    """Also where a sort puts it last, and small k does not look."""
+    """This includes values that a sort puts last, which a small k does not select."""
     detector = registry.get_detector(name)
     words = " ".join(f"word{i}" for i in range(N))
     own = text_statistics(np.linspace(-9.0, -0.1, N), words, argmax_id=range(1, N + 1))

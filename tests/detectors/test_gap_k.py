@@ -17,7 +17,7 @@ GRID = registry.expand_settings(GAP_K, grid=True)
 
 
 def of(text_statistics, drawn):
-    """Statistics of (log-probability of the argmax, how far below it the token is, sigma)."""
+    """Return statistics of (log-probability of the argmax, difference to the token, sigma)."""
     best, below, std = (np.array(column, np.float32) for column in zip(*drawn, strict=True))
     return text_statistics(best - below, max_logprob=best, std=std)
 

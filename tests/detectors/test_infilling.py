@@ -1,4 +1,4 @@
-"""The Infilling Score: worked out by hand, and against loops that follow eq. 10 and 11 of the paper word by word."""
+"""The Infilling Score: computed by hand, and against loops that follow eq. 10 and 11 of the paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Max-Rényi: entropies by hand, the share of positions that is averaged, and orders that read what may be lacking."""
+"""Max-Rényi: entropies by hand, the share of positions that is averaged, and missing power sums."""
 
 from __future__ import annotations
 

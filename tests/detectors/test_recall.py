@@ -1,4 +1,4 @@
-"""The text behind a prefix against the text by itself, worked out by hand."""
+"""The text after a prefix compared with the text alone, computed by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NON, MEM = [-3.0, -6.0, -6.0], [-1.0, -2.0, -3.0]
 
 
 def statistics(own: list[float] = OWN, **extras: list[float] | UnmetNeed) -> TextStatistics:
-    """A text of three tokens, of which two are scored by themselves."""
+    """Return the statistics of a text of three tokens. Two of them are scored without a prefix."""
     needs = {"non": NONMEMBER_PREFIX, "mem": MEMBER_PREFIX}
     found = {
         needs[side]: {(7, "none"): one if isinstance(one, UnmetNeed) else np.array(one, dtype=np.float32)}

@@ -16,7 +16,7 @@ tokens = st.lists(
 
 
 def of(text_statistics, drawn):
-    """Statistics of (log-probability, entropy)."""
+    """Return statistics of (log-probability, entropy)."""
     logprob, entropy = zip(*drawn, strict=True)
     return text_statistics(logprob, mean=[-one for one in entropy])
 

@@ -51,7 +51,7 @@ def setting_of(one: GoldenValue) -> dict[str, ParameterValue]:
 
 
 def expected(one: GoldenValue) -> GoldenValue:
-    """An empty selection, which the golden file gives a number, is no score here."""
+    """Return the value, or None for an empty selection, for which the golden file has a number."""
     return one if one.value != one.parameters.get("empty") else GoldenValue(**{**vars(one), "value": None})
 
 
@@ -69,7 +69,7 @@ def test_every_golden_value_is_reproduced(name: str, real_model: RealModel, real
 
 
 def test_votes_of_windows_are_reproduced_except_ties(real_model: RealModel, real_data: DataPaths) -> None:
-    """The entropies of the same pass stand in for a reference model's losses; a near-tie may fall either way."""
+    """The entropies of the same pass replace a reference model's losses. A near-tie may fall either way."""
     values = golden_values(ONE_PASS, "wbc")
     scored([one.text for one in values], {"loss": [{}]}, real_model, real_data)
     known = Session(as_published(real_model, real_data), [], real_data).statistics([one.text for one in values])
@@ -92,7 +92,7 @@ def golden_permutations(seeds: str) -> list[dict[str, Any]]:
 
 
 def of_the_stream() -> list[str]:
-    """The texts of the authors' stream, in its order: the file's first 12 members, then its first 12 non-members."""
+    """Return the texts of the authors' stream in order: the file's first 12 members, then its first 12 non-members."""
     rows = wikimia_rows("WikiMIA_length32.jsonl")
     return [text for label in (1, 0) for text in [str(row["input"]) for row in rows if row["label"] == label][:12]]
 

@@ -35,7 +35,7 @@ GAMMAS = (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def block(side: str) -> list[str]:
-    """The texts that the golden prefixes of a side are made of, the longest one."""
+    """Return the texts of the longest golden prefix of a side."""
     found = [row["prefix_rows"][side] for row in rows_of(PREFIX) if side in row.get("prefix_rows", {})]
     longest = max(found, key=len)
     assert all(one == longest[: len(one)] for one in found)

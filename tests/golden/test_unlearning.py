@@ -19,7 +19,7 @@ pytestmark = needs_golden_values
 def test_every_golden_value_of_memorisation_is_reproduced(
     real_model: RealModel, real_data: DataPaths, tmp_path: Path
 ) -> None:
-    """The authors leave out the last token, and give 1/n where the last one is no first choice: so does the test."""
+    """The authors omit the last token, and return 1/n if the last token is not the argmax. The test does the same."""
     values = golden_values(PREFIX, *METRICS)
     assert [sum(value.detector == name for value in values) for name in METRICS] == [24, 36]
     texts = [value.text for value in values]

@@ -1,4 +1,4 @@
-"""The one model in memory: given again as long as it is wanted, freed before another one takes its place."""
+"""The holder of a single model: the model is reused, and freed before another model is loaded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model(tiny_folder: Callable[..., Path], tmp_path: Path) -> TokenizedModel:
 
 
 def with_entry(model: TokenizedModel, **changes: Any) -> TokenizedModel:
-    """The same weights under another entry."""
+    """Return the same weights under another entry."""
     entry = model.entry.model_copy(update=changes)
     return replace(model, located=replace(model.located, entry=entry))
 

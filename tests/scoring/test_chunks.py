@@ -1,4 +1,4 @@
-"""Dividing a file's texts."""
+"""The division of a file's texts into chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a text with words swapped: whose they are, in what order random numbers are drawn, what is run."""
+"""Copies of a text with swapped words: their random numbers, their passes and their scores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pac(seeds: str) -> Selection:
 
 
 def scored_file(texts: Sequence[str], seeds: str, tiny: Tiny, folder: Path, at_a_time: int) -> list[float | None]:
-    """Scores of the rows of a file that is worked on so many rows at a time."""
+    """Return the scores of a file that is scored in chunks of ``at_a_time`` rows."""
     model, forward = tiny("llama")
     file = write_rows(folder / f"{at_a_time}.jsonl", [{"text": text} for text in texts])
     out = folder / f"{at_a_time}.parquet"
@@ -45,7 +45,7 @@ def scored_file(texts: Sequence[str], seeds: str, tiny: Tiny, folder: Path, at_a
 
 
 def by_hand(text: str, copies: Sequence[str], tiny: Tiny) -> float:
-    """The score from passes of the test's own."""
+    """Compute the score from passes of the bare model."""
     own, *others = (
         compute_polarized_distance(twin_statistics(*tiny("llama"), one)["logprob"]) for one in (text, *copies)
     )
@@ -62,7 +62,7 @@ def test_a_copy_has_every_word_once_and_the_seed_decides(words: int, alpha: floa
 
 
 def test_the_draws_of_a_seed_are_unchanged() -> None:
-    """What is in the caches would otherwise no longer be found."""
+    """Otherwise cached copies would not be found."""
     assert draw_word_orders(4, 0.3, 3, random.Random(0)) == [[3, 1, 2, 0], [0, 1, 3, 2], [0, 1, 3, 2]]
     assert draw_word_orders(10, 0.3, 2, random.Random(1)) == [
         [0, 7, 9, 3, 1, 5, 6, 4, 8, 2],

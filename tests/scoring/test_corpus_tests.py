@@ -1,4 +1,4 @@
-"""The order test with a model: the numbers are those of the bare model, refusals are rows."""
+"""The order test with a model: its numbers are those of the bare model, and refusals are rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_likelihood_of_orders_is_that_by_the_bare_model(ordered: Callable[..
 
 
 def test_the_order_that_the_model_prefers_gives_a_small_p_value(ordered: Callable[..., CorpusTest], tiny: Tiny) -> None:
-    """In each shard of three the likeliest of the six orders is taken as the published one."""
+    """In each shard of three items, the likeliest of the six orders is the published order."""
     items = [f"{word} {place}" for place, word in enumerate(["net", "boat", "sail"] * 20)]
     preferred: list[str] = []
     for shard in divide_into_shards(60, 20):

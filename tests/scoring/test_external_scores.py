@@ -1,4 +1,4 @@
-"""A table of scores that a user hands over: what its columns mean, and what cannot be used."""
+"""Tables of scores of a user: the meaning of their columns, and unusable rows."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_the_split_depends_only_on_the_texts_and_the_seed(tmp_path: Path) -> Non
 
 
 def test_the_only_setting_of_a_detector_is_its_default(tmp_path: Path) -> None:
-    """A benchmark's own list of combined detectors, say: what it was is not in the file."""
+    """An example is a benchmark's list of combined detectors, which the file does not contain."""
     settings = [("combined", '{"of":"loss,zlib"}'), ("min_k", '{"k":0.3}'), ("min_k", '{"k":0.2}')]
     named = [dict(zip(("detector", "parameters"), one, strict=True)) for one in settings]
     rows = [{"example_id": "a", "score": 1.0, "label": 1, **one} for one in named]

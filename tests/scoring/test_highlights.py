@@ -1,4 +1,4 @@
-"""Which tokens drove the highest scores, and the 50 words of a text that are shown."""
+"""The tokens behind the highest scores, and the 50 words of a text that are shown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAIR = Pair("made_60", "tiny")
 
 
 def spans_of(text: str, *, step: int = 3) -> list[tuple[int, int]]:
-    """A text in tokens of ``step`` characters."""
+    """Return the spans of a text in tokens of ``step`` characters."""
     return [(start, min(start + step, len(text))) for start in range(0, len(text), step)]
 
 

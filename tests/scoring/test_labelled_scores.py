@@ -1,4 +1,4 @@
-"""What is kept of labelled texts, and the AUROC from it."""
+"""The stored scores of labelled texts, and their AUROC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefixes: which texts they are made of, which they give away, how many there is room for."""
+"""Prefixes: their texts, the texts that they reveal, and the number of shots that fit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def words(begin: int, count: int) -> str:
 
 
 def build_benchmark(name: str, rows: Sequence[Mapping[str, object]]) -> Any:
-    """Build what a prefix reads of a benchmark."""
+    """Build the attributes of a benchmark that prefixes read."""
     ids = [example_id(name, str(row["group"]), str(row["text"])) for row in rows]
     examples = [{"example_id": one, "benchmark": name, **row} for one, row in zip(ids, rows, strict=True)]
     return SimpleNamespace(name=name, examples=make_table(EXAMPLES, examples))
@@ -106,7 +106,7 @@ def test_every_text_in_the_group_of_a_shot_is_revealed() -> None:
 
 
 def test_texts_with_the_beginning_of_a_shot_are_revealed() -> None:
-    """The shape of WikiMIA: every longer text begins with the 32 words of a row of the shortest file."""
+    """In WikiMIA, every longer text begins with the 32 words of a row of the shortest file."""
     short = [words(100 * number, 32) for number in range(4)]
     longer = [words(100 * number, 64) for number in range(4)]
     shots = Shots([short[2], short[0]], "here", {})

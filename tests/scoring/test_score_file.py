@@ -1,5 +1,4 @@
-"""Scoring a user's file: rows keep their places, bad ones are named, the table is exactly what is promised, and nothing
-of it depends on how the file is divided."""
+"""The scoring of a user's file: the columns of the table, unusable rows, and the division into chunks."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
 
 
 def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
-    """Texts of several lengths; some stand twice, far apart."""
+    """Write a file of texts of several lengths. The last text repeats the first."""
     chosen = random.Random(count)
     texts = [
         " ".join(chosen.choices(SENTENCES[n % 6].split(), k=chosen.randint(1, 30))) + f" {n}" for n in range(count)
@@ -153,7 +152,7 @@ def test_scored_texts_are_read_from_the_cache(score: Score, tmp_path: Path, out:
 
 
 def test_no_score_depends_on_how_the_file_is_divided(score: Score, tmp_path: Path, out: Path) -> None:
-    """Every division, each on a cache of its own: equal but for the rounding of other batches; the same rows."""
+    """Each division has its own cache. Scores differ only by the rounding of other batches."""
     file = texts_file(tmp_path, 23)
     score(file, data=tmp_path / "whole")
     whole = pq.read_table(out)
@@ -211,7 +210,7 @@ def test_a_truncated_file_writes_no_table(score: Score, tmp_path: Path, out: Pat
 def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
-    """One model at a time is in memory: changing them once per chunk would load each of them once per chunk."""
+    """One model at a time is in memory, so alternating models per chunk would load each model once per chunk."""
     other = save_model(tmp_path / "other", "llama", seed=1)
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(other)})
@@ -251,7 +250,7 @@ def test_neighbours_are_those_of_the_text_however_the_file_is_divided(score: Sco
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> None:
-    """Four times the rows: what Python holds at most is the same but for a few bytes per text."""
+    """With four times the rows, Python's peak memory grows by a few bytes per text only."""
     rows = [{"text": f"{SENTENCES[n % 6]} {n % 50}", "label": n % 2} for n in range(6000)]
     peaks = []
     for count in (1500, 6000):

@@ -1,4 +1,4 @@
-"""What detectors are handed besides a text's own pass: the right texts' statistics, from the cache as from scratch."""
+"""The data of requirements: the statistics belong to the right text, from a cache as from a fresh run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVERY = select(list(REGISTRY), overrides={"neighbour": {"n": 3}, "infilling": {"
 
 
 class World:
-    """A model whose entry names a reference model, with a table of frequencies, over one data folder."""
+    """A model with a reference model and token frequencies, over one data folder."""
 
     def __init__(self, model: TokenizedModel, reference: TokenizedModel, data: Path) -> None:
         entry = model.entry.model_copy(update={"reference_model": str(reference.entry.path)})
@@ -60,7 +60,7 @@ def world(tiny: Tiny, tmp_path: Path) -> Callable[[str], World]:
 
 
 def run(world: World, texts: Sequence[str], selection: Selection, tiny: Tiny | None) -> list[int]:
-    """Tokens that went through a model, by pass; without ``tiny`` no model may be loaded."""
+    """Run all passes, and return the number of tokens per pass. Without ``tiny``, no model may be loaded."""
 
     def load(model: TokenizedModel) -> ForwardPass:
         assert tiny is not None, "a model was loaded"
@@ -93,7 +93,7 @@ def test_every_detector_has_a_score_or_a_reason_for_odd_texts(world: Callable[[s
 
 
 def test_a_grown_cache_yields_the_scores_of_a_fresh_run(world: Callable[[str], World], tiny: Tiny) -> None:
-    """Bit by bit, in another order: own passes first, then lower case, shorter branches, longer ones, the rest."""
+    """The cache grows in another order: text passes, lower case, shorter branches, longer branches, the rest."""
     scratch, grown = world("scratch"), world("grown")
     run(scratch, TEXTS, EVERY, tiny)
     run(grown, TEXTS[4:], select(["loss"]), tiny)
@@ -161,7 +161,7 @@ def test_unmet_requirements_are_the_reason(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_an_unusable_reference_model_is_an_error_for_users_and_a_reason_in_audits(tiny: Tiny, tmp_path: Path) -> None:
-    """A user who waits is told at once; an audit goes on without, and its scores say why."""
+    """Scoring a file fails at once. An audit continues, and its scores contain the reason."""
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(tmp_path / "nowhere")})
     model = replace(model, located=replace(model.located, entry=entry))
@@ -197,7 +197,7 @@ def test_costs_are_described_before_a_run(tmp_path: Path) -> None:
 
 
 def test_a_text_after_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
-    """Zhang et al. 2025, appendix C: log p(x_t | context, x_<t), against the model run on the whole and cut by hand."""
+    """Zhang et al. 2025, appendix C: log p(x_t | context, x_<t), against a run on the whole input, cut by hand."""
     model, forward = tiny("llama")
     paths, context, text = DataPaths(tmp_path), f"{SENTENCES[0]} ", SENTENCES[1]
     selection = select(["loss", "zlib", "min_k", "min_k_plus_plus", "infilling", "lowercase"])

@@ -1,4 +1,4 @@
-"""Sums over the vocabulary as detectors get them: in the same pass, where a setting asks, of the right text."""
+"""Sums over the vocabulary: they come from the same pass, only if a setting requires them."""
 
 from __future__ import annotations
 

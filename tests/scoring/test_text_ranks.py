@@ -1,4 +1,4 @@
-"""The ranks of a benchmark's texts: who has them, who has not, and why."""
+"""The ranks of a benchmark's texts, and the reasons for missing ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shelf's examples as two sides: audited and held out."""
+"""The two sides of a shelf: audited and held-out texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from audit_pipeline.tables import EXAMPLES
 
 
 def examples(*rows: tuple[str, int | None, str]) -> pa.Table:
-    """Rows of (id, label, split)."""
+    """Return a table of rows (id, label, split)."""
     return examples_table(example(name, label=label, split=split) for name, label, split in rows)
 
 

@@ -1,4 +1,4 @@
-"""Combining dependent p-values: cases worked out by hand, bounds, and the size under dependence."""
+"""Combination of dependent p-values: cases computed by hand, bounds, and the size under dependence."""
 
 from __future__ import annotations
 

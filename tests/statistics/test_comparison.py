@@ -14,7 +14,7 @@ from audit_pipeline.tables import COMPARISONS, Pair
 
 
 def made(n_groups=30, size=2, seed=0, better=1.2, worse=0.4, shared=0.5):
-    """Two detectors that share part of their noise; members in every second group."""
+    """Return scores of two detectors that share part of their noise. Every second group has members."""
     generator = np.random.default_rng(seed)
     n = n_groups * size
     labels = (np.arange(n_groups) % 2).repeat(size)
@@ -34,7 +34,7 @@ def column(detector, scores, labels, groups, scored=None, *, parameters="{}", is
 
 
 def compare(first, second, labels, groups):
-    """The one comparison of two detectors' scores of the same texts."""
+    """Return the comparison of two detectors' scores of the same texts."""
     labels = np.asarray(labels)
     pair = (column(name, scores, labels, groups) for name, scores in (("first", first), ("second", second)))
     (row,) = compare_detectors(list(pair), Pair("b", "m"), "r").to_pylist()
@@ -116,7 +116,7 @@ def test_the_p_value_is_small_exactly_if_the_interval_excludes_zero(seed):
 
 
 def test_a_difference_of_few_groups_holds_its_level():
-    """Equal detectors, two or five groups a side whose texts have half of their variance in common."""
+    """Detectors are equal, with two or five groups per side. Texts of a group share half of their variance."""
     generator = np.random.default_rng(5)
     for n_groups in (4, 10):
         labels, groups = (np.arange(n_groups) % 2).repeat(8), [str(text // 8) for text in range(8 * n_groups)]

@@ -109,7 +109,7 @@ def test_groups_of_the_same_scores_are_tied_whatever_their_order(values, random)
 
 
 def test_means_that_are_equal_but_for_rounding_are_tied():
-    """As float64, .1 + .7 is less than .3 + .5."""
+    """As float64, 0.1 + 0.7 is less than 0.3 + 0.5."""
     assert 0.1 + 0.7 != 0.3 + 0.5
     known = texts([f"k{index}" for index in range(19) for _ in range(2)], [0.1, 0.7] * 19, prefix="k")
     assert run_group_tests(texts(["a", "a"], [0.3, 0.5]), known).p_value.tolist() == [1.0]

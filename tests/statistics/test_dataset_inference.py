@@ -1,4 +1,4 @@
-"""Dataset inference: what it finds, what it must not find, what it leaves out and what it refuses."""
+"""Dataset inference: findings, false findings, omitted features and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ["loss", "min_k", "zlib", "noise"]
 
 
 def made(seed: int, *, groups: int = 24, windows: int = 3, effect: float = 0.0, own: float = 1.0) -> Data:
-    """``groups`` a side, ``windows`` texts each; ``own`` is how far the windows of one group differ."""
+    """Return random features of ``groups`` per side with ``windows`` texts each. Texts of a group differ by ``own``."""
     generator = np.random.default_rng(seed)
     group = np.repeat(np.arange(2 * groups), windows)
     values = generator.standard_normal((2 * groups, 4))[group] + own * generator.standard_normal((len(group), 4))
@@ -59,7 +59,7 @@ def test_a_difference_is_found_and_described() -> None:
 
 
 def test_one_split_equals_its_twin() -> None:
-    """The halves, clipping, means, fit and test of one split, spelled out text by text."""
+    """The test computes halves, clipping, means, fit and test of one split text by text."""
     values, held_out, groups = made(5, groups=MIN_GROUPS, windows=2, effect=0.8)
     done = infer((values, held_out, groups), splits=1, seed=7)
     generator = np.random.default_rng([7, 0])
@@ -91,7 +91,7 @@ def test_one_split_equals_its_twin() -> None:
 
 
 def test_lower_scores_are_the_opposite_direction_and_no_finding() -> None:
-    """The same data with the sign forgotten: what was clear is p = 1, and the result says which way it runs."""
+    """With the opposite sign, the p-value of a clear difference is 1, and the result has the direction."""
     values, held_out, groups = made(1, effect=2.0)
     found, turned = infer((values, held_out, groups)), infer((-values, held_out, groups))
     assert (found.direction, turned.direction) == ("training", "opposite")
@@ -126,7 +126,7 @@ def test_the_direction_is_decided_on_the_fitted_half_alone(effect: float) -> Non
 
 @pytest.mark.parametrize("n", [24, pytest.param(150, marks=pytest.mark.slow)])
 def test_the_level_holds_and_differences_of_the_other_sign_do_not_count(n: int) -> None:
-    """``n`` made data sets each: without an effect, with some detectors against training, and with all of them."""
+    """There are ``n`` random data sets without an effect, and with some or all detectors against training."""
 
     def directions(effect: float, *, every: bool = False) -> list[str | None]:
         found = []
@@ -148,7 +148,7 @@ def test_the_level_holds_and_differences_of_the_other_sign_do_not_count(n: int) 
 
 
 def test_features_on_which_known_members_score_lower_are_omitted() -> None:
-    """Audited texts score higher, and texts that are known to be members lower: the scores run against training."""
+    """Audited texts score higher and known members score lower, so the scores run against training."""
     values, held_out, groups = made(1, effect=2.0)
     generator = np.random.default_rng(3)
     known = generator.standard_normal((60, 4)), [f"known {one // 2}" for one in range(60)]
@@ -185,7 +185,7 @@ def test_sides_without_spread_have_the_p_value_of_a_permutation_test(recwarn: py
 
 
 def test_no_p_value_is_zero_with_thousands_of_groups() -> None:
-    """1 / C(1400, 700) is below 1e-418, which no float64 can be."""
+    """1 / C(1400, 700) is below 1e-418, which float64 cannot represent."""
     values, held_out, groups = made(1, groups=1400, windows=1)
     sides = np.where(held_out, 0.0, 1.0)[:, None]
     for found in (infer((sides.repeat(4, axis=1), held_out, groups)), infer((values + 1e3 * sides, held_out, groups))):
@@ -193,7 +193,7 @@ def test_no_p_value_is_zero_with_thousands_of_groups() -> None:
 
 
 def test_windows_of_one_book_do_not_count_as_independent() -> None:
-    """Thirty all but equal windows per book, no effect: a test over texts would find a difference nearly always."""
+    """Each book has thirty nearly equal windows, without an effect. A test over texts would nearly always find one."""
     p_values = [infer(made(seed, groups=20, windows=30, own=0.05), splits=1).p_value for seed in range(100)]
     # One split by twice the median is twice its p-value.
     assert np.mean([one / 2 <= 0.05 for one in p_values if one is not None]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
@@ -248,7 +248,7 @@ def test_refused_tests_have_a_reason_and_no_number(change: dict[str, Any], reaso
 
 
 def test_groups_of_both_sides_stay_together() -> None:
-    """Every book has texts of both sides that resemble each other: alike halves would leak otherwise."""
+    """Every book has similar texts on both sides. Otherwise similar halves would leak."""
     generator = np.random.default_rng(8)
     group = np.repeat(np.arange(40), 2)
     values = 5 * generator.standard_normal((40, 4))[group] + generator.standard_normal((80, 4))

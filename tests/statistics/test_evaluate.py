@@ -55,7 +55,7 @@ def rows_of(found, detector, parameters="{}"):
 
 @pytest.fixture(scope="module")
 def small():
-    """24 texts in 12 groups, two settings of one detector, no blind control."""
+    """Return scores and examples of 24 texts in 12 groups by two settings of one detector, without a blind control."""
     examples = [example(index, index // 2 % 2, group=f"g{index // 2}") for index in range(24)]
     scores = []
     for row in examples:
@@ -189,7 +189,7 @@ def test_one_class_is_null_with_the_reason(small):
 
 
 def test_equal_scores_have_a_value_and_no_interval(large):
-    """Neither of a number of no spread at all, which a resample cannot change, nor of a margin from it."""
+    """A number without spread has no interval, and neither has a margin that is computed from it."""
     _, examples = large
     scores = [score(row["example_id"], 0.25) for row in examples]
     rows = rows_of(run(scores, examples), "loss")
@@ -213,7 +213,7 @@ def test_an_unlabelled_benchmark_has_no_rows_and_a_reason():
 
 @pytest.fixture(scope="module")
 def large():
-    """240 texts whose members all hold a word of their own; the detector knows less."""
+    """Return scores and examples of 240 texts. Members share a word, so the blind control beats the detector."""
     examples, scores = [], []
     for index in range(240):
         label = index % 2

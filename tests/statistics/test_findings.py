@@ -1,4 +1,4 @@
-"""From scores to all that is concluded: labelled benchmarks, shelves, and texts of which nothing is known."""
+"""All findings from scores: of labelled benchmarks, shelves and unlabelled texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLES = (
 
 
 def made(sides: dict[tuple[int | None, str], tuple[int, float]], *, seed: int = 7) -> tuple[pa.Table, pa.Table]:
-    """Scores of two detectors and examples: for (label, split) so many groups of two texts, scores about a mean."""
+    """Return scores of two detectors, and examples. ``sides`` has a number of groups and a mean by label and split."""
     generator = np.random.default_rng(seed)
     examples: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ def rows(found: Findings, table: str, **where: object) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def randomised() -> Findings:
-    """Members that score higher, calibration texts of both sides, labels that chance drew."""
+    """Return findings of a randomised benchmark whose members score higher, with calibration texts of both sides."""
     scores, examples = made(
         {
             (1, "calibration"): (80, 1.5),

@@ -21,7 +21,7 @@ K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
 
 def benchmark_of(sides, size=2):
-    """``sides``: (name, label, split, groups, collection); ``size`` texts per group."""
+    """Return examples of sides (name, label, split, groups, collection), with ``size`` texts per group."""
     rows = []
     for name, label, split, n_groups, collection in sides:
         for group in range(n_groups):
@@ -117,7 +117,7 @@ def test_groups_are_tested_by_every_detector_and_counted_in_the_ledger():
 
 
 def test_tests_of_groups_say_which_way_the_scores_run_by_all_labelled_texts():
-    """min_k with its sign forgotten: its groups are tested as before, and carry what the labelled texts show."""
+    """min_k has the wrong sign. Its groups are tested as before, with the direction of the labelled texts."""
     turned = SCORES_TABLE.set_column(
         SCORES_TABLE.schema.get_field_index("score"),
         SCORES.field("score"),

@@ -1,4 +1,4 @@
-"""Intervals by group against their definition, every pair counted; the simulations are bench/bench_coverage.py's."""
+"""Intervals by group against their definition. Longer simulations are in bench/bench_coverage.py."""
 
 import math
 
@@ -21,13 +21,13 @@ from audit_pipeline.statistics.roc import ALL_EQUAL, compute_metrics, compute_ro
 
 
 def kernel(scores, labels):
-    """For every pair of a member and a non-member, whether the member scores higher: [m, n], ties one half."""
+    """Return for each pair of a member and a non-member 1 if the member scores higher, and 0.5 for ties."""
     members, others = scores[labels == 1], scores[labels == 0]
     return (members[:, None] > others) + (members[:, None] == others) / 2
 
 
 def scored(n_groups, size, seed=0, shift=0.8):
-    """n_groups groups of one label each, members in every second."""
+    """Return scores, labels and groups. Every second group has members."""
     generator = np.random.default_rng(seed)
     groups = [f"g{index // size:03d}" for index in range(n_groups * size)]
     labels = (np.arange(n_groups) % 2).repeat(size)
@@ -36,7 +36,7 @@ def scored(n_groups, size, seed=0, shift=0.8):
 
 @st.composite
 def cases(draw):
-    """Scores with ties, labels and groups: two groups a side at least, of one side or of both, of any size."""
+    """Draw scores with ties, labels and groups, with at least two groups per side."""
     rows = draw(
         st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 1), st.sampled_from("abcdef")), min_size=4, max_size=40)
     )

@@ -18,7 +18,7 @@ from audit_pipeline.statistics.roc import (
 
 
 def twin(scores, labels):
-    """Pairs and thresholds enumerated, in whole numbers."""
+    """Compute the metrics by enumerating pairs and thresholds in whole numbers."""
     rows = list(zip(scores, labels, strict=True))
     members, others = ([score for score, label in rows if label == side] for side in (1, 0))
     n_members, n_others = len(members), len(others)
@@ -35,7 +35,7 @@ def twin(scores, labels):
 
 @st.composite
 def cases(draw, max_size=60):
-    """Scores with many ties, and labels of both classes."""
+    """Draw scores with many ties, and labels of both classes."""
     n = draw(st.integers(2, max_size))
     score = st.integers(-6, 6).map(float) | st.floats(-1e6, 1e6)
     scores = draw(st.lists(score, min_size=n, max_size=n))

@@ -1,4 +1,4 @@
-"""The permutation test of ordered items: by hand, against every order, and what it refuses."""
+"""The permutation test of ordered items: by hand, over every order, and its refusals."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_one_text_is_drawn_of_each_group_and_each_as_often():
 
 
 def limits_of_draws(rule, n, alpha, seed):
-    """The false-positive rates of 1,500 thresholds, each chosen by n uniform scores."""
+    """Return the false-positive rates of 1,500 thresholds, each chosen from n uniform scores."""
     generator = np.random.default_rng(seed)
     ids = np.array([f"e{index}" for index in range(n)])
     keys, zeros = compute_sampling_keys(ids, ids, 0), np.zeros(n, dtype=np.int8)

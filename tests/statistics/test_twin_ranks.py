@@ -1,4 +1,4 @@
-"""The test of twins: by hand, against every possible draw, over simulated audits, and what it refuses."""
+"""The test of twins: by hand, over every possible draw, over simulated audits, and its refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_items_of_unequal_numbers_of_versions_by_hand() -> None:
 def test_over_every_draw_the_p_value_is_that_of_enumeration(
     items: list[list[float]], detectors: int, data: st.DataObject
 ) -> None:
-    """Whatever the scores are, by any number of detectors: p is the share of draws with as high a mean share."""
+    """For any scores of any number of detectors, p is the share of draws with at least the same mean share."""
     orders = [[data.draw(st.permutations(row)) for row in items] for _ in range(detectors)]
     shares = [[compute_rank_shares(row) for row in of_detector] for of_detector in orders]
     every = list(itertools.product(*(range(len(row)) for row in items)))
@@ -75,7 +75,7 @@ def test_over_every_draw_the_p_value_is_that_of_enumeration(
 
 
 def test_p_values_are_uniform_over_simulated_audits_whatever_the_versions_are() -> None:
-    """Scores with heavy tails, of scales a million times apart, with ties, and versions that always score highest."""
+    """Scores have heavy tails, very different scales and ties, and some versions always score highest."""
     generator = np.random.default_rng(0)
     p_values = []
     for _ in range(2000):
@@ -137,7 +137,7 @@ def test_redraws_stand_for_a_distribution_that_is_too_large(monkeypatch: pytest.
 
 
 def test_sizes_without_a_small_common_unit_have_exact_p_values() -> None:
-    """43 items of 2 to 44 versions: the common unit of their shares has 19 digits."""
+    """The common unit of the shares of 43 items with 2 to 44 versions has 19 digits."""
     rows = [compute_rank_shares(np.arange(size, 0, -1.0)) for size in range(2, 45)]
     lowest_but_one = [0] * 42 + [1]
     # One of 44! draws has every item first, and two have at most the last item second.

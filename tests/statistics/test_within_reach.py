@@ -1,4 +1,4 @@
-"""What can be concluded, by how many documents there are: each number is that of the module that refuses by it."""
+"""The possible conclusions by the number of documents. Each number is that of the module that uses it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_advice_is_omitted_if_members_are_named_or_chance_chose() -> None:
 
 @given(st.integers(1, 40), st.data())
 def test_standing_out_needs_just_so_many(documents: int, data: st.DataObject) -> None:
-    """Some documents above all held-out ones, the others below them."""
+    """Some documents score above all held-out documents, the others below."""
     above = data.draw(st.integers(1, documents))
 
     def q_of_the_first(held_out: int) -> float:
