@@ -220,7 +220,8 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
     n_unscored = len(texts.by_digest.keys() - set(digests))
     if n_unscored:
         notes.append(f"{n_unscored:,} texts of {texts.file} have no score")
-    repeated = _find_repetitions(digests)
+    first_positions = {digest: position for position, digest in reversed(list(enumerate(digests)))}
+    repeated = [position for position, digest in enumerate(digests) if first_positions[digest] != position]
     if repeated:
         locations = _format_locations(rows.texts, repeated)
         notes.append(
@@ -233,17 +234,6 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
             f"{row.reason}"
         )
     return replace(rows, texts=joined), absent, notes
-
-
-def _find_repetitions(values: Sequence[str]) -> list[int]:
-    """Return the positions of values that repeat an earlier value."""
-    seen: set[str] = set()
-    repeated: list[int] = []
-    for position, value in enumerate(values):
-        if value in seen:
-            repeated.append(position)
-        seen.add(value)
-    return repeated
 
 
 def _list_text_notes(
