@@ -32,7 +32,7 @@ Keys = npt.NDArray[np.uint64]
 RISK = 0.05
 """The share of calibrations in which the false-positive rate of a certified threshold may exceed alpha."""
 
-_DRAW = "one text a group, drawn by a hash of seed, group and example"
+_DRAW = "one text per group, drawn by a hash of seed, group and example"
 
 
 @dataclass(frozen=True, eq=False)

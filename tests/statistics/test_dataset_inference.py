@@ -99,7 +99,7 @@ def test_lower_scores_are_the_opposite_direction_and_no_finding() -> None:
     assert (turned.p_value, turned.statistic) == (1.0, pytest.approx(-(found.statistic or 0)))
     assert describe_method(found).endswith("; 3 of 3 fitted halves run in the direction of training")
     assert "; 0 of 3 fitted halves run in the direction of training (p = " in describe_method(turned)
-    assert "without regard to direction)" in describe_method(turned)
+    assert "regardless of direction)" in describe_method(turned)
     assert infer((values, ~held_out, groups)).direction == "opposite", "the sides exchanged are the sign exchanged"
 
 
@@ -158,7 +158,7 @@ def test_features_on_which_known_members_score_lower_are_omitted() -> None:
     lower = known[0] - 5, known[1]
     done = infer((values, held_out, groups), known_members=lower)
     assert (done.p_value, done.direction) == (1.0, "opposite")
-    assert "up to 4 feature(s) left aside by which known members score lower" in describe_method(done)
+    assert "up to 4 feature(s) omitted because known members have lower scores" in describe_method(done)
     # One feature of four: the others are tested as they would be without it.
     one = known[0] - np.array([5.0, 0.0, 0.0, 0.0]), known[1]
     without = infer((values[:, 1:], held_out, groups), names=NAMES[1:])
@@ -218,7 +218,7 @@ def test_a_feature_that_is_missing_for_some_text_is_omitted_and_named(missing: f
     found = infer((holed, held_out, groups))
     assert found.omitted_features == {"zlib": 2}
     assert "3 features" in describe_method(found)
-    assert describe_method(found).endswith("; left out: zlib (2 of 144 texts lack it)")
+    assert describe_method(found).endswith("; omitted: zlib (missing for 2 of 144 texts)")
     without = infer((np.delete(values, 2, axis=1), held_out, groups), names=["loss", "min_k", "noise"])
     assert found.split_p_values == without.split_p_values
     assert infer((values, held_out, groups)).split_p_values != without.split_p_values
