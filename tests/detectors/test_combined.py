@@ -82,7 +82,7 @@ def test_ranks_do_not_depend_on_the_order_of_texts(
     assert sum(scores.values()) == pytest.approx((len(texts) + 1) / 2)
 
 
-@pytest.mark.parametrize("n", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [20, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shift", [0.0, 1.0])
 def test_p_values_against_calibration_texts_reach_their_level(text_statistics: Make, shift: float, n: int) -> None:
     """Ranks are pooled over calibration and audited texts. P-values of unread texts are still uniform, whether other

@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from made_files import write_rows
+from profiles import max_examples
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
@@ -326,7 +327,7 @@ BY_HAND: list[list[Given]] = [
     ),
 ]
 """Cases that random draws may miss."""
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_one_folder = max_examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("rows", BY_HAND)

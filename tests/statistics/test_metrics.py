@@ -34,7 +34,7 @@ def twin(scores, labels):
 
 
 @st.composite
-def cases(draw, max_size=60):
+def cases(draw, max_size=30):
     """Draw scores with many ties, and labels of both classes."""
     n = draw(st.integers(2, max_size))
     score = st.integers(-6, 6).map(float) | st.floats(-1e6, 1e6)
