@@ -84,7 +84,7 @@ def test_shards_fit_into_the_context_of_the_model(ordered: Callable[..., CorpusT
     refused = ordered(long, shards=10)
     assert (refused.status, refused.p_value, refused.n_held_out) == ("refused", None, 0)
     assert refused.reason is not None
-    assert "the model reads 64 at once" in refused.reason
+    assert "the model reads 64 tokens at once" in refused.reason
     assert f"at least {shards} shards" in refused.reason
 
 

@@ -113,7 +113,7 @@ def test_largest_accuracy_needs_both_sides():
 def test_the_order_of_rows_is_irrelevant_and_thresholds_follow_monotone_transformations(order, seed):
     scores = np.random.default_rng(1).normal(size=60)
     labels, groups = np.arange(60) % 4 == 3, [f"g{index // 2}" for index in range(60)]
-    given_texts = build_scored_texts(scores, labels, groups, seed)
+    given_texts = build_scored_texts(scores, labels, groups, seed=seed)
     found = choose_thresholds(given_texts, (0.05, 0.1))
     assert choose_thresholds(given_texts.take(np.array(order)), (0.05, 0.1)) == found
     changed = ScoredTexts(np.exp(scores), given_texts.labels, given_texts.groups, given_texts.keys)
