@@ -82,7 +82,7 @@ def merge_tied_means(first: Floats, first_errors: Floats, second: Floats, second
 
 Direction = Literal["training", "opposite", "none"]
 
-LEVEL = 0.05
+TEST_LEVEL = 0.05
 """The level of the two-sided test. By chance, a direction is reported in at most 5% of cases."""
 
 
@@ -110,6 +110,6 @@ def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups:
     if not all(len(means) for means, _ in sides):
         return None
     means = merge_tied_means(*sides[0], *sides[1])
-    if scipy.stats.mannwhitneyu(*means, alternative="greater").pvalue <= LEVEL / 2:
+    if scipy.stats.mannwhitneyu(*means, alternative="greater").pvalue <= TEST_LEVEL / 2:
         return "training"
-    return "opposite" if scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= LEVEL / 2 else "none"
+    return "opposite" if scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= TEST_LEVEL / 2 else "none"

@@ -20,7 +20,7 @@ from scipy.special import expit, logit
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import POWER, SMALLEST_P, compute_detectable_auroc
-from audit_pipeline.statistics.group_means import LEVEL
+from audit_pipeline.statistics.group_means import TEST_LEVEL
 from audit_pipeline.statistics.intervals import GroupedSides
 from audit_pipeline.statistics.roc import SLACK, Floats
 from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
@@ -210,9 +210,9 @@ def find_detectable_sum(rows: Sequence[Floats], units: Sequence[int]) -> float:
     largest = sum(int(row.max()) * unit // row_unit for row, row_unit in zip(deficits, units, strict=True))
     if _count_additions(deficits, largest) > _MAX_ADDITIONS:
         mean = sum(float(row.mean()) for row in rows)
-        return mean + (compute_detectable_auroc(_compute_deviation(rows), LEVEL) - 0.5)
+        return mean + (compute_detectable_auroc(_compute_deviation(rows), TEST_LEVEL) - 0.5)
     probability = _convolve(deficits, units, unit, largest)
-    n_significant = int(np.searchsorted(np.cumsum(probability), LEVEL * (1 + SLACK), side="right"))
+    n_significant = int(np.searchsorted(np.cumsum(probability), TEST_LEVEL * (1 + SLACK), side="right"))
     if not n_significant:
         return math.inf
     possible = np.flatnonzero(probability)
@@ -319,7 +319,7 @@ def _limit_detectable(share: float, deviation: float) -> float:
     """Return the share if it is finite, else a number above 1. The fewer the data, the larger is that number."""
     if math.isfinite(share):
         return share
-    return max(compute_detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))
+    return max(compute_detectable_auroc(deviation, TEST_LEVEL), math.nextafter(1.0, 2.0))
 
 
 def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from made_files import write_rows
-from tiny_models import SENTENCES, Tiny, save_model, tokenized, twin_statistics
+from tiny_models import SENTENCES, Tiny, never, save_model, tokenized, twin_statistics
 
 from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
@@ -22,6 +22,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import UserInputs, all_providers
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -34,51 +35,40 @@ EVERY = select(list(REGISTRY), overrides={"neighbour": {"n": 3}, "infilling": {"
 class World:
     """A model with a reference model and token frequencies, over one data folder."""
 
-    def __init__(self, model: TokenizedModel, reference: TokenizedModel, data: Path) -> None:
-        entry = model.entry.model_copy(update={"reference_model": str(reference.entry.path)})
+    def __init__(self, tiny: Tiny, data: Path, model: TokenizedModel | None = None) -> None:
+        model = model or tiny("llama")[0]
+        entry = model.entry.model_copy(update={"reference_model": str(tiny("gpt2")[0].entry.path)})
         self.model = replace(model, located=replace(model.located, entry=entry))
-        self.paths = DataPaths(data)
+        self.tiny, self.paths = tiny, DataPaths(data)
         data.mkdir()
         corpus = write_rows(data / "corpus.jsonl", [{"text": text} for text in SENTENCES])
-        table = data / "counts.parquet"
-        count_to_file(model, corpus, table)
-        self.beside = UserInputs(frequencies=table)
+        count_to_file(model, corpus, data / "counts.parquet")
 
     def session(self, selection: Selection) -> Session:
-        return Session(self.model, selection, self.paths, user_inputs=self.beside)
+        inputs = UserInputs(frequencies=self.paths.root / "counts.parquet")
+        return Session(self.model, selection, self.paths, user_inputs=inputs)
+
+    def load(self, model: TokenizedModel) -> ForwardPass:
+        return self.tiny("llama" if model.identity == self.model.identity else "gpt2")[1]
+
+    def run(self, texts: Sequence[str], selection: Selection, load: BackendOf | None = None) -> list[int]:
+        """Run all passes, and return the number of tokens per pass."""
+        load = load or self.load
+        session = self.session(selection)
+        others = session.run_other_models(texts, load)
+        return [one.tokens_computed + one.branch_tokens for one in (*others.values(), *session.run(texts, load).all)]
 
     def scores(self, texts: Sequence[str], selection: Selection) -> pa.Table:
         return self.session(selection).score([str(place) for place in range(len(texts))], texts)
-
-
-@pytest.fixture
-def world(tiny: Tiny, tmp_path: Path) -> Callable[[str], World]:
-    def make(name: str) -> World:
-        return World(tiny("llama")[0], tiny("gpt2")[0], tmp_path / name)
-
-    return make
-
-
-def run(world: World, texts: Sequence[str], selection: Selection, tiny: Tiny | None) -> list[int]:
-    """Run all passes, and return the number of tokens per pass. Without ``tiny``, no model may be loaded."""
-
-    def load(model: TokenizedModel) -> ForwardPass:
-        assert tiny is not None, "a model was loaded"
-        is_audited = model.identity == world.model.identity
-        return tiny("llama" if is_audited else "gpt2")[1]
-
-    session = world.session(selection)
-    others = session.run_other_models(texts, load)
-    return [one.tokens_computed + one.branch_tokens for one in (*others.values(), *session.run(texts, load).all)]
 
 
 def by_row(table: pa.Table) -> dict[tuple[str, str, str], dict[str, object]]:
     return {(row["example_id"], row["detector"], row["parameters"]): row for row in table.to_pylist()}
 
 
-def test_every_detector_has_a_score_or_a_reason_for_odd_texts(world: Callable[[str], World], tiny: Tiny) -> None:
-    one = world("one")
-    assert min(run(one, TEXTS, EVERY, tiny)) > 0
+def test_every_detector_has_a_score_or_a_reason_for_odd_texts(tiny: Tiny, tmp_path: Path) -> None:
+    one = World(tiny, tmp_path / "one")
+    assert min(one.run(TEXTS, EVERY)) > 0
     rows = by_row(one.scores(TEXTS, EVERY))
     assert {detector for _, detector, _ in rows} == set(REGISTRY)
     for key, row in rows.items():
@@ -92,41 +82,41 @@ def test_every_detector_has_a_score_or_a_reason_for_odd_texts(world: Callable[[s
     assert reasons["ÉCOLE", "lowercase"] is None
 
 
-def test_a_grown_cache_yields_the_scores_of_a_fresh_run(world: Callable[[str], World], tiny: Tiny) -> None:
+def test_a_grown_cache_yields_the_scores_of_a_fresh_run(tiny: Tiny, tmp_path: Path) -> None:
     """The cache grows in another order: text passes, lower case, shorter branches, longer branches, the rest."""
-    scratch, grown = world("scratch"), world("grown")
-    run(scratch, TEXTS, EVERY, tiny)
-    run(grown, TEXTS[4:], select(["loss"]), tiny)
-    run(grown, TEXTS[::-1], select(["lowercase", "infilling"], overrides={"infilling": {"m": 2}}), tiny)
-    run(grown, TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}), tiny)
-    run(grown, TEXTS, EVERY, tiny)
+    scratch, grown = World(tiny, tmp_path / "scratch"), World(tiny, tmp_path / "grown")
+    scratch.run(TEXTS, EVERY)
+    grown.run(TEXTS[4:], select(["loss"]))
+    grown.run(TEXTS[::-1], select(["lowercase", "infilling"], overrides={"infilling": {"m": 2}}))
+    grown.run(TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}))
+    grown.run(TEXTS, EVERY)
     expected = by_row(scratch.scores(TEXTS, EVERY))
     for key, row in by_row(grown.scores(TEXTS, EVERY)).items():
         assert row["status"] == expected[key]["status"], key
         if row["score"] is not None:
             assert row["score"] == pytest.approx(expected[key]["score"], rel=1e-3, abs=2e-3), key
-    assert set(run(scratch, TEXTS, EVERY, tiny=None)) == {0}, "and again: everything is cached"
+    assert set(scratch.run(TEXTS, EVERY, never)) == {0}, "and again: everything is cached"
     assert scratch.scores(TEXTS, EVERY).equals(scratch.scores(TEXTS, EVERY))
 
 
-def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str], World], tiny: Tiny) -> None:
-    one = world("one")
-    run(one, TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}), tiny)
+def test_more_settings_and_one_pass_detectors_run_no_model(tiny: Tiny, tmp_path: Path) -> None:
+    one = World(tiny, tmp_path / "one")
+    one.run(TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}))
     one_pass = [name for name, detector in REGISTRY.items() if not (detector.needs or detector.optional_needs)]
-    assert run(one, TEXTS, select(one_pass, grid=True), tiny=None) == [0]
-    assert run(one, TEXTS, select(["dc_pdd"], grid=True), tiny=None) == [0]
+    assert one.run(TEXTS, select(one_pass, grid=True), never) == [0]
+    assert one.run(TEXTS, select(["dc_pdd"], grid=True), never) == [0]
     for m in (0, 1, 3, 4):
-        assert run(one, TEXTS, select(["infilling"], grid=True, overrides={"infilling": {"m": m}}), tiny=None) == [0]
+        assert one.run(TEXTS, select(["infilling"], grid=True, overrides={"infilling": {"m": m}}), never) == [0]
     longer = one.session(select(["infilling"], overrides={"infilling": {"m": 9}}))
     summary = longer.run(TEXTS, lambda model: tiny("llama")[1])
     assert summary.text_pass.texts_computed == 0, "no text's own statistics"
     assert summary.text_pass.branch_tokens > 0
 
 
-def test_the_data_of_requirements_belongs_to_the_text(world: Callable[[str], World], tiny: Tiny) -> None:
-    one, texts = world("one"), list(SENTENCES[:3])
+def test_the_data_of_requirements_belongs_to_the_text(tiny: Tiny, tmp_path: Path) -> None:
+    one, texts = World(tiny, tmp_path / "one"), list(SENTENCES[:3])
     selection = select(["lowercase", "reference"], grid=True)
-    run(one, texts, selection, tiny)
+    one.run(texts, selection)
     scores = by_row(one.scores(texts, selection))
     for index, text in enumerate(texts):
         own, lower = (twin_statistics(*tiny("llama"), of)["logprob"].mean() for of in (text, text.lower()))
@@ -180,9 +170,9 @@ def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
     }
 
 
-def test_costs_are_described_before_a_run(tmp_path: Path) -> None:
+def test_costs_are_described_before_a_run(tiny: Tiny, tmp_path: Path) -> None:
     model = tokenized(save_model(tmp_path / "llama"), tmp_path)
-    world = World(model, model, tmp_path / "data")
+    world = World(tiny, tmp_path / "data", model)
     session = world.session(EVERY)
     branches, neighbours, copies = sorted(session.describe_extra_costs(TEXTS))
     assert "branches of 4 tokens" in branches
