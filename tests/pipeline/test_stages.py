@@ -76,7 +76,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     # The tiny model has no reference model, no frequencies were counted with its tokenizer, and too few texts are for
     # calibration to make a prefix of seven.
     reasons = {row["detector"]: row["reason"] for row in table.to_pylist() if row["status"] == "not_applicable"}
-    assert "raise calibration_fraction" in reasons["recall"]
+    assert "Raise calibration_fraction" in reasons["recall"]
     by_detector: dict[str, set[str]] = {}
     for row in table.to_pylist():
         by_detector.setdefault(row["detector"], set()).add(row["status"])

@@ -291,7 +291,7 @@ def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> N
     with pytest.raises(ModelError, match="NO_SUCH_KEY is not set"):
         endpoints.probe_and_load(behind(key_env="NO_SUCH_KEY").entry, paths, told.append)
     assert told == [], "nothing is sent"
-    with pytest.raises(ModelError, match="changed meanwhile"):
+    with pytest.raises(ModelError, match="has changed since the probe"):
         # Planned without asking: its rows would be of a model that nobody has seen.
         open_backend(behind(), paths)
     model = endpoints.probe_and_load(behind().entry, paths, told.append)
