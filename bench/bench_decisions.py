@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from audit_pipeline.scoring.needs.text_ranks import compute_mid_ranks
+from audit_pipeline.scoring.needs.unchanged_text import compute_mid_ranks
 from audit_pipeline.statistics.conformal import compute_conformal_p_values, compute_q_values, run_group_tests
 from audit_pipeline.statistics.contamination_rate import compute_unit_rates, measure_threshold
 from audit_pipeline.statistics.share_bounds import estimate_grouped_rate

@@ -37,7 +37,6 @@ def score(
     frequencies: PathLike[str] | None = None,
     prefix_texts: PathLike[str] | None = None,
     prefix_members: PathLike[str] | None = None,
-    proposer: str = "own-topk",
     seed: int = 0,
     device: str | None = None,
     max_tokens: int | None = None,
@@ -83,8 +82,6 @@ def score(
         con_recall. Other texts of these documents get no score. The first 32 words identify a document.
     prefix_members : PathLike[str], optional
         A file of known members, in the same format. They are the second prefix of con_recall.
-    proposer : str, default 'own-topk'
-        Generator of neighbours: the model itself (own-topk), or a masked language model.
     seed : int, default 0
         Seed for generating neighbours.
     device : str, optional
@@ -144,7 +141,6 @@ def score(
         frequencies=frequencies,
         prefix_texts=prefix_texts,
         prefix_members=prefix_members,
-        proposer=proposer,
         seed=seed,
         device=device,
         max_tokens=max_tokens,
@@ -157,7 +153,7 @@ def score(
 
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
     from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts  # noqa: PLC0415
-    from audit_pipeline.pipeline.console import print_step, show_progress  # noqa: PLC0415
+    from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
     from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
@@ -178,7 +174,7 @@ def score(
         progress_bar(str(model)) as on_progress,
     ):
         out = Path(folder, "scores.parquet")
-        listener = ProgressListener(print_step, show_progress, on_progress)
+        listener = ProgressListener(print_step, on_progress)
         result = score_texts(request, resolve_model(str(model), models), stream, out, paths, listener)
         table = pq.read_table(out, memory_map=False)
     warn(models.problems)

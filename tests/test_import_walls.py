@@ -176,7 +176,7 @@ def test_one_client_sends_all_requests() -> None:
 
 def test_where_a_model_is_run_is_asked_of_its_host_outside_the_rooms_of_back_ends() -> None:
     """An entry's endpoint is a matter of models/, extras/servers/ and what opens them: others ask ``entry.host``."""
-    rooms = {*modules_of("models"), *modules_of("extras.servers"), Path("audit_pipeline/scoring/used_endpoints.py")}
+    rooms = {*modules_of("models"), *modules_of("extras.servers"), Path("audit_pipeline/scoring/backends.py")}
     others = [module for module in MODULES if module not in rooms]
     asked = {
         f"{module}:{node.lineno}"
@@ -209,7 +209,7 @@ DOORS = {
     "extraction": {"cli.check", "benchmarks.settings"},
     # What opens the back end of a model, which differs in kind and not only by name.
     "ray": {"scoring.backends"},
-    "servers": {"scoring.used_endpoints"},
+    "servers": {"scoring.backends"},
 }
 
 

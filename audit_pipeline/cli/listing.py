@@ -122,8 +122,7 @@ def detectors(name: str | None, long: bool) -> None:
     --long also lists the requirements and costs of each detector. NAME describes that detector in full, as
     docs/detectors.md does.
     """
-    from audit_pipeline.detectors.descriptions import format_as_text
-    from audit_pipeline.detectors.registry import REGISTRY, get_detector
+    from audit_pipeline.detectors.registry import REGISTRY, format_as_text, get_detector
 
     if name is not None:
         chosen = get_detector(name)

@@ -237,7 +237,7 @@ def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Li
             skipped.
         limits: The limits of the command.
     """
-    from audit_pipeline.scoring.used_endpoints import estimate_sending
+    from audit_pipeline.scoring.backends import estimate_sending
 
     estimates = [estimate_sending(model, tokens) for model, tokens in to_send]
     sendings = [estimate for estimate in estimates if estimate is not None]

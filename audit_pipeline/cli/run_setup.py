@@ -132,8 +132,7 @@ def prepare_model(
         ConfigError: If limits are set, but the model runs on this machine.
     """
     from audit_pipeline.models.tokenized_model import load_tokenized
-    from audit_pipeline.scoring.backends import build_backend_loader
-    from audit_pipeline.scoring.used_endpoints import Endpoints
+    from audit_pipeline.scoring.backends import Endpoints, build_backend_loader
 
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     model = endpoints.probe_and_load(entry, paths, print_step) if ask_server else load_tokenized(entry, paths)

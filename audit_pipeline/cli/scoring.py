@@ -78,12 +78,6 @@ _SEPARATION: Columns = (
     type=shared_options.PATH,
     help="File of known members, in the format of --prefix-texts. They are the second prefix of con_recall.",
 )
-@click.option(
-    "--proposer",
-    default="own-topk",
-    show_default=True,
-    help="Generator of neighbours: the model itself (own-topk), or a masked language model.",
-)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for generating neighbours.")
 @shared_options.run_options
 @click.option(
@@ -118,7 +112,7 @@ def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: An
     from audit_pipeline.scoring.file import ProgressListener
 
     with progress_bar(model.name) as on_progress:
-        listener = ProgressListener(console.print_step, console.show_progress, on_progress)
+        listener = ProgressListener(console.print_step, on_progress)
         scores = score_texts(request, model, stream, out, paths, listener)
     _show_scores(scores, score_options, texts, out)
 

@@ -8,15 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import (
-    Detector,
-    Outcome,
-    Parameter,
-    Settings,
-    boolean_parameter,
-    by_group,
-    outcomes,
-)
+from audit_pipeline.detectors import detector
 from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, TokenFrequencies
 
 NAME = "dc_pdd"
@@ -43,17 +35,17 @@ def find_first_occurrences(token_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
     return np.sort(np.unique(np.asarray(token_ids), return_index=True)[1])
 
 
-def _score_dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
+def _score_dc_pdd(statistics: TextStatistics, settings: Sequence[detector.Settings]) -> Sequence[detector.Outcome]:
     log_frequency = statistics.get_extra(FREQUENCY_TABLE).log_frequency
     is_outside = (statistics.token_id < 0) | (statistics.token_id >= len(log_frequency))
     if is_outside.any():
         token = int(statistics.token_id[is_outside][0])
         last = len(log_frequency) - 1
-        reason = f"token {token} is not in the frequency table, which ends at {last}: rebuild token_frequencies"
-        return [Outcome.failed(reason)] * len(settings)
+        reason = f"token {token} is not in the frequency table, which ends at {last}. Rebuild token_frequencies."
+        return [detector.Outcome.failed(reason)] * len(settings)
     probabilities = compute_calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
 
-    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+    def score_group(shared: detector.Settings, group: Sequence[detector.Settings]) -> list[detector.Outcome]:
         averaged = probabilities
         if shared["sfo"]:
             averaged = probabilities[find_first_occurrences(statistics.token_id)]
@@ -61,12 +53,12 @@ def _score_dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> S
         for setting in group:
             bound = float(setting["a"]) if setting["lup"] else np.inf
             means.append(float(np.minimum(averaged, bound).mean()))
-        return outcomes(means)
+        return detector.outcomes(means)
 
-    return by_group(settings, ("sfo",), score_group)
+    return detector.by_group(settings, ("sfo",), score_group)
 
 
-DC_PDD = Detector(
+DC_PDD = detector.Detector(
     name=NAME,
     title="DC-PDD",
     summary="mean of p(x) * -log f(x) over each token's first occurrence, bounded by a; f from a reference corpus",
@@ -75,17 +67,17 @@ DC_PDD = Detector(
     passes="1",
     compute=_score_dc_pdd,
     parameters={
-        "a": Parameter(
+        "a": detector.Parameter(
             default=0.01,
             grid=(0.001, 0.01, 0.1, 1.0, 10.0),
             description="upper bound of a token's calibrated probability (10 for BookMIA: Zhang et al. 2024, table 5)",
             requirement="a number above 0",
             accepts=lambda value: isinstance(value, float) and math.isfinite(value) and value > 0.0,
         ),
-        "lup": boolean_parameter(
+        "lup": detector.boolean_parameter(
             "limit each token's calibrated probability to at most a (Zhang et al. 2024, figure 2: LUP)"
         ),
-        "sfo": boolean_parameter(
+        "sfo": detector.boolean_parameter(
             "average over the first occurrence of each token only (Zhang et al. 2024, figure 2: SFO)"
         ),
     },

@@ -278,7 +278,7 @@ COLUMNS = ("example_id", "detector", "parameters", "score", "status", "reason")
 SCORE_COLUMNS = pa.schema([SCORES.field(name) for name in COLUMNS])
 """The columns of SCORES that scoring fills. The caller adds model, benchmark, overrides and run_id."""
 
-_MISSING = Outcome.failed("there are no token statistics for the text: run the model on it first")
+_MISSING = Outcome.failed("there are no token statistics for the text. Run the model on the text first.")
 
 
 def score_texts(

@@ -72,7 +72,7 @@ def explain_missing_columns(has_statistic: Callable[[str], bool], columns: Seque
 
 
 _LISTS = ("token_id", *(measured.name for measured in MEASURED))
-_REMEDY = "clear the cache and run the model again"
+_REMEDY = "Clear the cache and run the model again."
 _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "char_end", *_LISTS)])
 
 
@@ -176,7 +176,7 @@ class TextStatistics:
         try:
             return columns[name]
         except KeyError:
-            raise AttributeError(f"there is no token statistic '{name}', there are: {', '.join(columns)}") from None
+            raise AttributeError(f"there is no token statistic '{name}'. There are: {', '.join(columns)}.") from None
 
     def __len__(self) -> int:
         return len(self.columns["logprob"])
@@ -205,7 +205,7 @@ class _Rows:
         for name in _LISTS:
             column = batch.column(name)
             if column.null_count or column.values.null_count:
-                raise DataError(f"token statistics: column {name} holds a null; {_REMEDY}")
+                raise DataError(f"token statistics: column {name} contains a null. {_REMEDY}")
             offsets = column.offsets.to_numpy()
             if lengths is None:
                 lengths = np.diff(offsets)
@@ -213,7 +213,7 @@ class _Rows:
                 # The back end does not provide this column, so its lists are empty.
                 continue
             elif not np.array_equal(lengths, np.diff(offsets)):
-                raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length; {_REMEDY}")
+                raise DataError(f"token statistics: {name} and {_LISTS[0]} differ in length. {_REMEDY}")
             self._columns[name] = (column.values.to_numpy(zero_copy_only=True), offsets)
         self._char_end = batch.column("char_end")
 

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.detectors.detector import (
-    Detector,
-    Outcome,
-    Parameter,
-    Settings,
-    boolean_parameter,
-    by_group,
-    reads_columns,
-)
+from audit_pipeline.detectors import detector
 from audit_pipeline.detectors.detector_inputs import BranchStatistics, Need, TextStatistics
 from audit_pipeline.detectors.min_k import K, compute_z_scores, score_lowest_means
 from audit_pipeline.tables import SIGMA_FLOOR
@@ -83,16 +75,18 @@ def compute_token_ratios(
     return ratio
 
 
-def _score_infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+def _score_infilling(statistics: TextStatistics, settings: Sequence[detector.Settings]) -> list[detector.Outcome]:
     branches = statistics.get_extra(BRANCHES)
     if not (np.isfinite(statistics.std).all() and np.isfinite(branches.z).all()):
-        return [Outcome.failed("a token's standard deviation or a branch is not a finite number")] * len(settings)
+        return [detector.Outcome.failed("a token's standard deviation or a branch is not a finite number")] * len(
+            settings
+        )
 
-    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+    def score_group(shared: detector.Settings, group: Sequence[detector.Settings]) -> list[detector.Outcome]:
         m = int(shared["m"])
         if m > branches.m:
-            reason = f"m={m} needs branches of {m} tokens, the cache has {branches.m}: run the model with m={m}"
-            return [Outcome.not_applicable(reason)] * len(group)
+            reason = f"m={m} requires branches of {m} tokens, but the cache has {branches.m}. Run the model with m={m}."
+            return [detector.Outcome.not_applicable(reason)] * len(group)
         ratios = compute_token_ratios(
             statistics,
             branches,
@@ -102,28 +96,28 @@ def _score_infilling(statistics: TextStatistics, settings: Sequence[Settings]) -
         )
         return score_lowest_means(ratios, group)
 
-    return by_group(settings, ("m", "branch_moments", "last_token_as_future"), score_group)
+    return detector.by_group(settings, ("m", "branch_moments", "last_token_as_future"), score_group)
 
 
-INFILLING = Detector(
+INFILLING = detector.Detector(
     name=NAME,
     title="Infilling score",
     summary="mean of the k% lowest ratios of the text's own token to the model's first choice, by what follows each",
     source="Raoof et al., ICLR 2025, eq. 10 and 11 (Infilling Score)",
     needs=(BRANCHES,),
     passes="1 + m × the share of tokens that are not the argmax",
-    reads=reads_columns("mean", "std", "max_logprob", "argmax_id"),
+    reads=detector.reads_columns("mean", "std", "max_logprob", "argmax_id"),
     compute=_score_infilling,
     parameters={
         "k": K,
-        "m": Parameter(
+        "m": detector.Parameter(
             default=5,
             grid=(0, 1, 3, 5, 10, 20, 50, 100),
             description="the number of following tokens that are compared; benchmarks of up to 32 words use 1",
             requirement="a whole number from 0 to 1000",
             accepts=lambda value: type(value) is int and 0 <= value <= 1000,
         ),
-        "branch_moments": Parameter(
+        "branch_moments": detector.Parameter(
             default="own",
             grid=("own",),
             description="the mean and deviation that standardise a branch: its own, or those of the original text",
@@ -131,7 +125,9 @@ INFILLING = Detector(
             accepts=lambda value: value in ("own", "original"),
             quiet=True,
         ),
-        "last_token_as_future": boolean_parameter("compare the text's last token, too; the authors' code omits it"),
+        "last_token_as_future": detector.boolean_parameter(
+            "compare the text's last token, too; the authors' code omits it"
+        ),
     },
     equation=(
         "mean of the max(1, int(k * n)) lowest r_i; r_i = z_i(x_i) - z_i(x*_i) + the sum over j = i + 1 ... min(i + "

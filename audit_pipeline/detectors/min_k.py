@@ -8,17 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from audit_pipeline.detectors.detector import (
-    Detector,
-    Outcome,
-    Parameter,
-    ParameterValue,
-    Settings,
-    boolean_parameter,
-    by_group,
-    outcomes,
-    reads_columns,
-)
+from audit_pipeline.detectors import detector
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.tables import SIGMA_FLOOR
 
@@ -62,14 +52,14 @@ def compute_moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.f
     return np.asarray(sliding_window_view(exact, window).mean(axis=1))
 
 
-def find_deviation_failure(statistics: TextStatistics) -> Outcome | None:
+def find_deviation_failure(statistics: TextStatistics) -> detector.Outcome | None:
     """Return a failure if a token's sigma is not finite, else None.
 
     Division by an infinite sigma would yield the valid score 0.
     """
     if np.isfinite(statistics.std).all():
         return None
-    return Outcome.failed("a token's standard deviation is not a finite number")
+    return detector.Outcome.failed("a token's standard deviation is not a finite number")
 
 
 def compute_z_scores(
@@ -93,43 +83,43 @@ def compute_z_scores(
     return np.asarray(values)
 
 
-def score_lowest_means(values: npt.ArrayLike, settings: Sequence[Settings]) -> list[Outcome]:
+def score_lowest_means(values: npt.ArrayLike, settings: Sequence[detector.Settings]) -> list[detector.Outcome]:
     """Score each setting by the mean of the lowest values, whose share is ``k``. There must be n >= 1 values."""
-    return outcomes(compute_lowest_means(values, [float(setting["k"]) for setting in settings]).tolist())
+    return detector.outcomes(compute_lowest_means(values, [float(setting["k"]) for setting in settings]).tolist())
 
 
-def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[Settings]) -> list[Outcome]:
+def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[detector.Settings]) -> list[detector.Outcome]:
     """Score each setting by the mean of the lowest moving means. ``k`` is their share of all moving means."""
 
-    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+    def score_group(shared: detector.Settings, group: Sequence[detector.Settings]) -> list[detector.Outcome]:
         window = int(shared["window"])
         if len(values) < window:
             # The reason omits the number of tokens, because texts without a score are counted by their reason.
-            reason = f"fewer scored tokens than the {window} of a window"
-            return [Outcome.not_applicable(reason)] * len(group)
+            reason = f"the text has fewer than {window} scored tokens, the length of a window"
+            return [detector.Outcome.not_applicable(reason)] * len(group)
         return score_lowest_means(compute_moving_means(values, window), group)
 
-    return by_group(settings, ("window",), score_group)
+    return detector.by_group(settings, ("window",), score_group)
 
 
-def _score_min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
+def _score_min_k_plus_plus(statistics: TextStatistics, settings: Sequence[detector.Settings]) -> list[detector.Outcome]:
     failure = find_deviation_failure(statistics)
     if failure is not None:
         return [failure] * len(settings)
 
-    def score_group(shared: Settings, group: Sequence[Settings]) -> list[Outcome]:
+    def score_group(shared: detector.Settings, group: Sequence[detector.Settings]) -> list[detector.Outcome]:
         values = compute_z_scores(statistics, with_mean=bool(shared["mu"]), with_std=bool(shared["sigma"]))
         return _score_windows(values, group)
 
-    return by_group(settings, ("mu", "sigma"), score_group)
+    return detector.by_group(settings, ("mu", "sigma"), score_group)
 
 
-def is_count(value: ParameterValue) -> bool:
+def is_count(value: detector.ParameterValue) -> bool:
     """Return True if ``value`` is a whole number above 0."""
     return type(value) is int and value >= 1
 
 
-K = Parameter(
+K = detector.Parameter(
     default=0.2,
     grid=tuple(step / 10 for step in range(1, 11)),
     description="the share of tokens that is averaged: those with the lowest scores",
@@ -137,7 +127,7 @@ K = Parameter(
     accepts=lambda value: isinstance(value, float) and 0.0 < value <= 1.0,
 )
 
-WINDOW = Parameter(
+WINDOW = detector.Parameter(
     default=1,
     grid=(1, 3),
     description=(
@@ -149,7 +139,7 @@ WINDOW = Parameter(
     quiet=True,
 )
 
-MIN_K = Detector(
+MIN_K = detector.Detector(
     name="min_k",
     title="Min-K%",
     summary="mean log-likelihood of the k% least likely tokens",
@@ -172,18 +162,20 @@ MIN_K = Detector(
     ),
 )
 
-MIN_K_PLUS_PLUS = Detector(
+MIN_K_PLUS_PLUS = detector.Detector(
     name="min_k_plus_plus",
     title="Min-K%++",
     summary="mean of the k% lowest log-likelihoods, each standardised by its position's mean and standard deviation",
     source="Zhang et al., ICLR 2025, eq. 3 and 4 (Min-K%++)",
     passes="1",
-    reads=reads_columns("mean", "std"),
+    reads=detector.reads_columns("mean", "std"),
     compute=_score_min_k_plus_plus,
     parameters={
         "k": K,
-        "mu": boolean_parameter("subtract the mean of the position's distribution (Zhang et al. 2025, table 3)"),
-        "sigma": boolean_parameter(
+        "mu": detector.boolean_parameter(
+            "subtract the mean of the position's distribution (Zhang et al. 2025, table 3)"
+        ),
+        "sigma": detector.boolean_parameter(
             "divide by the standard deviation of the position's distribution (Zhang et al. 2025, table 3)"
         ),
         "window": WINDOW,

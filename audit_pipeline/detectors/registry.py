@@ -1,11 +1,12 @@
-"""The registry of all detectors, and the settings that a user requests."""
+"""The registry of all detectors: their settings that a user requests, and their descriptions for lists and docs."""
 
 from __future__ import annotations
 
 import importlib
 import itertools
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from audit_pipeline import detectors
 from audit_pipeline.config.plugins import collect_by_name, merge_entry_points, require_string_fields
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
-from audit_pipeline.detectors.detector_inputs import Need, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Need, TextStatistics, list_need_summaries
 from audit_pipeline.errors import ConfigError, to_one_line
 from audit_pipeline.tables import MEASURED, SCORES, canonical_json
 
@@ -49,7 +50,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
         try:
             computed = list(detector.compute(statistics, settings))
             if len(computed) != len(settings) or not all(isinstance(outcome, Outcome) for outcome in computed):
-                raise TypeError(f"compute returned no list of {len(settings)} Outcome")
+                raise TypeError(f"compute did not return a list of {len(settings)} Outcome objects")
         except Exception as error:  # noqa: BLE001 - the code of other packages may raise anything
             fault = f"{type(error).__name__}: {to_one_line(error)[:_MAX_ERROR_CHARACTERS]}"
             return [Outcome.failed(f"the detector {detector.name} of {origin} failed ({fault})")] * len(settings)
@@ -64,7 +65,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
     wrong_needs = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
     if unknown_columns or wrong_needs:
         unknown = ", ".join(map(str, [*sorted(unknown_columns), *wrong_needs]))
-        raise TypeError(f"there is no statistic or need {unknown}")
+        raise TypeError(f"there is no statistic or need named {unknown}")
     return replace(detector, compute=compute)
 
 
@@ -150,10 +151,13 @@ def select(
         names = [name for name, detector in REGISTRY.items() if not detector.on_request or name in overrides]
     chosen = {name: get_detector(name) for name in names}
     if not chosen:
-        raise ConfigError(f"no detector is chosen; the detectors are: {', '.join(REGISTRY)}")
+        raise ConfigError(f"no detector is selected. The detectors are: {', '.join(REGISTRY)}.")
     for name in overrides:
         if get_detector(name).name not in chosen:
-            raise ConfigError(f"a parameter of '{name}' is set, but the detector is not among those chosen")
+            raise ConfigError(
+                f"a parameter of '{name}' is set, but the detector is not selected. Select the detector or "
+                "remove the parameter."
+            )
     return [(detector, expand_settings(detector, grid, overrides.get(name))) for name, detector in chosen.items()]
 
 
@@ -169,12 +173,14 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, Parameter
         target, equals, text = assignment.partition("=")
         detector_name, dot, parameter_name = target.strip().partition(".")
         if not (equals and dot and detector_name and parameter_name):
-            raise ConfigError(f"'{assignment}' is not of the form DETECTOR.PARAMETER=VALUE, such as min_k.k=0.3")
+            raise ConfigError(f"'{assignment}' does not have the form DETECTOR.PARAMETER=VALUE, such as min_k.k=0.3")
         detector = get_detector(detector_name)
         parameter = _require_parameter(detector, parameter_name)
         values = parsed.setdefault(detector_name, {})
         if parameter_name in values:
-            raise ConfigError(f"{detector_name}.{parameter_name} is set twice; set it once, or use --grid for a sweep")
+            raise ConfigError(
+                f"{detector_name}.{parameter_name} is set twice. Set it once, or compute all values with --grid."
+            )
         try:
             values[parameter_name] = parameter.parse(text)
         except ConfigError as error:
@@ -222,3 +228,73 @@ def _require_parameter(detector: Detector, name: str) -> Parameter:
             f"detector '{detector.name}' has no parameter '{name}'; {did_you_mean(name, detector.parameters)}"
         )
     return detector.parameters[name]
+
+
+_WIDTH = 100
+
+
+def collect_detector_facts(detector: Detector) -> dict[str, str]:
+    """Return the one-line facts about a detector by their headings."""
+    own_logprobs = "yes" if detector.own_logprobs_suffice else "no"
+    scored = "only if you name it (--detectors, --set)" if detector.on_request else "in every audit"
+    return {
+        "source": detector.source,
+        "needs": ", ".join(list_all_needs(detector)),
+        "passes over a text": detector.passes,
+        "own log-probabilities suffice": own_logprobs,
+        "scored": scored,
+    }
+
+
+def collect_detector_prose(detector: Detector) -> dict[str, str]:
+    """Return the longer descriptions of a detector by their headings."""
+    return {"What is reported": detector.reported, "It also reads": detector.also_reads}
+
+
+def format_as_text(detector: Detector) -> str:
+    """Format the page of a detector for a terminal."""
+    lines = [*_wrap_indented(f"{detector.name}: {detector.summary}", first_indent=""), ""]
+    lines += _wrap_with_head("score", detector.equation)
+    for head, fact in collect_detector_facts(detector).items():
+        lines += _wrap_with_head(head, fact)
+    for head, prose in collect_detector_prose(detector).items():
+        lines += ["", *_wrap_with_head(head, prose)]
+    lines += _iterate_parameter_lines(detector)
+    return "\n".join(lines)
+
+
+def list_all_needs(detector: Detector) -> list[str]:
+    """Return the summaries of all data that a detector reads: first for every setting, then for some settings only."""
+    optional = [f"for some settings: {need.summary}" for need in detector.optional_needs]
+    return [*list_need_summaries(detector.needs), *optional]
+
+
+def iterate_parameter_cells(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
+    """Yield the name of each parameter and the cells of its table row: default, grid, accepted values and meaning."""
+    for name, parameter in detector.parameters.items():
+        swept = "not swept"
+        if len(parameter.values) > 1:
+            swept = ", ".join(map(_format_parameter_value, parameter.values))
+        yield name, (_format_parameter_value(parameter.default), swept, parameter.requirement, parameter.description)
+
+
+def _format_parameter_value(value: ParameterValue) -> str:
+    """Format a value as ``--set`` accepts it."""
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+def _iterate_parameter_lines(detector: Detector) -> Iterator[str]:
+    for name, (default, swept, requirement, meaning) in iterate_parameter_cells(detector):
+        yield ""
+        yield from _wrap_indented(f"parameter {name}: default {default}; --grid: {swept}", first_indent="")
+        yield from _wrap_indented(meaning)
+        yield from _wrap_indented(f"accepts {requirement}")
+
+
+def _wrap_with_head(head: str, text: str) -> list[str]:
+    line = f"{head}: {text}"
+    return [line] if len(line) <= _WIDTH else [f"{head}:", *_wrap_indented(text)]
+
+
+def _wrap_indented(text: str, first_indent: str = "    ") -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first_indent, subsequent_indent="    ", break_on_hyphens=False)

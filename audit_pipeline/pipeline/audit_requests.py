@@ -253,10 +253,9 @@ def score_texts(
         AuditError: If an option, the model or a text is unusable.
     """
     from audit_pipeline.models.tokenized_model import apply_overrides  # noqa: PLC0415
-    from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
+    from audit_pipeline.scoring.backends import Endpoints, build_backend_loader  # noqa: PLC0415
     from audit_pipeline.scoring.file import ID, score_file  # noqa: PLC0415
     from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
-    from audit_pipeline.scoring.used_endpoints import Endpoints  # noqa: PLC0415
 
     options = request.options
     entry = apply_overrides(
@@ -278,10 +277,7 @@ def score_texts(
         frequencies=frequencies,
         known=request.known,
         asked_for=named_needs,
-        proposer=options.proposer,
         seed=options.seed,
-        device=options.device,
-        notify=listener.step_progress,
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     is_label_required = options.label_column != ScoreOptions.label_column

@@ -154,9 +154,7 @@ class ScoreOptions(RunOptions):
         frequencies: Token-frequency table for dc_pdd.
         prefix_texts: File of known non-members, the prefix of recall and con_recall.
         prefix_members: File of known members, the second prefix of con_recall.
-        proposer: Generator of neighbours, which are slightly changed copies of a text: own-topk for the model itself,
-            or a masked language model.
-        seed: Seed of generating neighbours.
+        seed: Seed of generating neighbours, which are slightly changed copies of a text.
 
     Raises:
         ConfigError: If a path cannot be read, or as :class:`RunOptions` does.
@@ -175,7 +173,6 @@ class ScoreOptions(RunOptions):
     frequencies: PathLike[str] | None = None
     prefix_texts: PathLike[str] | None = None
     prefix_members: PathLike[str] | None = None
-    proposer: str = "own-topk"
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -6,15 +6,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from audit_pipeline.pipeline.console import LINE_SECONDS, STDERR, can_draw_progress, print_unless_quiet, show_progress
-from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.token_statistics.run import Progress
 
-AnyProgress = Progress | FileProgress
+if TYPE_CHECKING:
+    from audit_pipeline.scoring.file import FileProgress
+
+AnyProgress: TypeAlias = "Progress | FileProgress"
 
 
 def format_progress(progress: AnyProgress) -> str:
@@ -31,7 +34,7 @@ def _format_phase(progress: AnyProgress) -> str:
 
 
 def _format_texts(progress: AnyProgress) -> str:
-    about = "about " if isinstance(progress, FileProgress) and progress.estimated else ""
+    about = "about " if not isinstance(progress, Progress) and progress.estimated else ""
     return f"{progress.texts_done:,} of {about}{progress.texts_total:,} texts"
 
 

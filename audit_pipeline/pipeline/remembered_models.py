@@ -16,8 +16,7 @@ from typing import Any
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, list_earlier_fingerprints
-from audit_pipeline.scoring.needs.provider import SeenIdentities
-from audit_pipeline.scoring.needs.registry import PROVIDERS
+from audit_pipeline.scoring.needs.provider import SeenIdentities, all_providers
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths
@@ -93,7 +92,7 @@ def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths
     has_context = isinstance(card.get("context_length"), int)
     before = _read_earlier_fingerprints(entry, tokenizer, paths) if tokenizer else None
     needs: dict[str, Mapping[str, str] | None] = {}
-    for provider in PROVIDERS.values():
+    for provider in all_providers().values():
         if provider.source is not None:
             needs[provider.source] = provider.read_seen_versions(entry, seen, paths)
     return SeenModel(

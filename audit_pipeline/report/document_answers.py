@@ -21,7 +21,7 @@ from audit_pipeline.statistics.claims import (
     find_extraction_claim,
 )
 from audit_pipeline.statistics.conformal import count_held_out_needed
-from audit_pipeline.statistics.draw_cost import compute_log_draws
+from audit_pipeline.statistics.power import compute_log_draws
 from audit_pipeline.tables import AskClaim
 
 

@@ -32,22 +32,14 @@ import pyarrow.compute as pc
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers import labels
+from audit_pipeline.readers import labels, text_rows
 from audit_pipeline.readers.formats import open_rows
-from audit_pipeline.readers.text_rows import (
-    Row,
-    Skipped,
-    SkippedRows,
-    build_unusable_file_error,
-    column_names,
-    explain_invalid_unicode,
-)
 from audit_pipeline.splits import blind_controls
 from audit_pipeline.store.duckdb_connections import open_in_memory
 from audit_pipeline.tables import canonical_json
 
 _ROWS_PER_BATCH = 4096
-_NO_NUMBER = "score is no number"
+_NO_NUMBER = "the score is not a number"
 _MAX_SCORE = 1e100
 """A larger score counts as infinite, because its square would overflow in sums."""
 _ID_COLUMNS = ("example_id", "example_index", "id")
@@ -63,7 +55,7 @@ _STRING_COLUMNS = (
     "sha256",
 )
 _LABEL_HINT = (
-    ": 1 member, 0 non-member, empty unknown. `corpus-audit score` copies the column label of the file that it scores"
+    ": 1 for members, 0 for non-members, empty for unknown. `corpus-audit score` copies the column of the scored file."
 )
 
 Setting = tuple[str, str]
@@ -169,7 +161,7 @@ class ScoreRows:
     scores: pa.Table
     settings: frozenset[Setting]
     has_groups: bool
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[text_rows.Skipped, ...]
     not_understood: str | None
 
 
@@ -190,7 +182,7 @@ def read_score_rows(file: Path) -> ScoreRows:
         if id_column is None and connection.sql(_HAS_UNEQUAL_COUNTS).fetchall() == [(True,)]:
             raise DataError(
                 f"{file}: the detectors have different numbers of rows, so the rows of a text cannot be matched. Add a "
-                "column 'example_id'"
+                "column 'example_id'."
             )
         settings = _parse_distinct_cells(cells, ["detector", "parameters"], _parse_setting, _SETTING_TYPE)
         connection.register("settings", settings)
@@ -209,7 +201,7 @@ def read_score_rows(file: Path) -> ScoreRows:
     skipped = list(unreadable)
     unknown_labels = labels.LabelReader()
     for location, row_index, problem, label_cell in unusable:
-        skipped.append(Skipped(location, row_index, problem))
+        skipped.append(text_rows.Skipped(location, row_index, problem))
         if problem == labels.NOT_UNDERSTOOD:
             unknown_labels.count_not_understood(label_cell)
     meanings = settings["meaning"].drop_null().to_pylist()
@@ -219,7 +211,7 @@ def read_score_rows(file: Path) -> ScoreRows:
         settings=frozenset((meaning["detector"], meaning["parameters"]) for meaning in meanings),
         has_groups=has_groups,
         skipped=tuple(skipped),
-        not_understood=unknown_labels.describe_not_understood("their rows left out"),
+        not_understood=unknown_labels.describe_not_understood("so their rows are skipped"),
     )
 
 
@@ -228,10 +220,12 @@ def _check_required_columns(file: Path, columns: set[str]) -> None:
         if name not in columns:
             available = ", ".join(sorted(columns)) or "no column"
             hint = _LABEL_HINT if name == "label" else ""
-            raise DataError(f"{file}: there is no column '{name}'; the file has: {available}. Add '{name}'{hint}")
+            raise DataError(
+                f"{file}: there is no column '{name}'. The file has: {available}. Add the column '{name}'{hint or '.'}"
+            )
 
 
-def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
+def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[text_rows.Skipped]]:
     """Read the cells of all readable rows.
 
     Returns:
@@ -240,19 +234,19 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
     """
     batches: list[pa.RecordBatch] = []
     columns: set[str] = set()
-    skipped: list[Skipped] = []
+    skipped: list[text_rows.Skipped] = []
     for entries in _iterate_batches(open_rows(file).entries()):
-        rows: list[Row] = []
+        rows: list[text_rows.Row] = []
         for entry in entries:
-            if isinstance(entry, Skipped):
+            if isinstance(entry, text_rows.Skipped):
                 skipped.append(entry)
             else:
                 rows.append(entry)
-        columns.update(column_names(rows))
+        columns.update(text_rows.column_names(rows))
         try:
             batches.append(_build_cell_batch(rows))
         except UnicodeEncodeError:
-            valid_rows: list[Row] = []
+            valid_rows: list[text_rows.Row] = []
             for row in rows:
                 problem = _find_invalid_cell(row)
                 if problem is None:
@@ -262,11 +256,13 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
             batches.append(_build_cell_batch(valid_rows))
     cells = pa.Table.from_batches(batches)
     if not len(cells):
-        raise build_unusable_file_error(file, SkippedRows(len(skipped), skipped[:1]))
+        raise text_rows.build_unusable_file_error(file, text_rows.SkippedRows(len(skipped), skipped[:1]))
     return cells, columns, sorted(skipped, key=lambda row: row.index)
 
 
-def _iterate_batches(entries: Iterator[Row | Skipped]) -> Iterator[list[Row | Skipped]]:
+def _iterate_batches(
+    entries: Iterator[text_rows.Row | text_rows.Skipped],
+) -> Iterator[list[text_rows.Row | text_rows.Skipped]]:
     while True:
         batch = list(itertools.islice(entries, _ROWS_PER_BATCH))
         if not batch:
@@ -274,24 +270,24 @@ def _iterate_batches(entries: Iterator[Row | Skipped]) -> Iterator[list[Row | Sk
         yield batch
 
 
-def _find_invalid_cell(row: Row) -> Skipped | None:
+def _find_invalid_cell(row: text_rows.Row) -> text_rows.Skipped | None:
     for name in (*_STRING_COLUMNS, "parameters"):
         cell = row.values.get(name)
         if isinstance(cell, str):
-            problem = explain_invalid_unicode(cell)
+            problem = text_rows.explain_invalid_unicode(cell)
             if problem is not None:
-                return Skipped(row.location, row.index, f"column '{name}' {problem}")
+                return text_rows.Skipped(row.location, row.index, f"column '{name}' {problem}")
     return None
 
 
-def _build_cell_batch(rows: Sequence[Row]) -> pa.RecordBatch:
+def _build_cell_batch(rows: Sequence[text_rows.Row]) -> pa.RecordBatch:
     """Build the batch of the rows' cells.
 
     Raises:
         UnicodeEncodeError: If a string has a lone surrogate.
     """
     cells_by_column: dict[str, list[object]] = {}
-    for name in column_names(rows):
+    for name in text_rows.column_names(rows):
         cells_by_column[name] = [row.values.get(name) for row in rows]
     strings = {name: _convert_to_strings(cells_by_column.get(name), len(rows)) for name in _STRING_COLUMNS}
     parameters = cells_by_column.get("parameters")
@@ -350,7 +346,7 @@ def _parse_score(cell: object) -> tuple[float | None, str | None]:
         except ValueError:
             return None, _NO_NUMBER
     if math.isnan(score):
-        return None, "the score is not a number (NaN)"
+        return None, "the score is NaN"
     if abs(score) > _MAX_SCORE:
         return math.copysign(math.inf, score), None
     return score, None
@@ -390,7 +386,7 @@ def _parse_optional_day(text: str) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
-        raise ValueError("published is no date (2024-05-31)") from None
+        raise ValueError("published is not a date such as 2024-05-31") from None
 
 
 def _parse_setting(detector: str, parameters_json: str) -> Mapping[str, str]:
@@ -401,13 +397,13 @@ def _parse_setting(detector: str, parameters_json: str) -> Mapping[str, str]:
     """
     name = detector or "score"
     if name == blind_controls.NAME:
-        raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
+        raise ValueError(f"'{name}' is the name of the blind control, so a detector cannot have it")
     try:
         parameters = json.loads(parameters_json or "{}")
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
-        raise ValueError("parameters are no JSON object")
+        raise ValueError("the parameters are not a JSON object")
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
         return {"detector": name, "parameters": REGISTRY[name].to_json(parameters)}
     if parameters:
@@ -426,6 +422,6 @@ def _check_consistency(connection: duckdb.DuckDBPyConnection) -> None:
         if value != earliest[name]:
             raise DataError(
                 f"{location}: the {name} of the text {text_id} is {value!r}, but at {earliest_location} it is "
-                f"{earliest[name]!r}. Correct one of the rows"
+                f"{earliest[name]!r}. Correct one of the rows."
             )
-    raise DataError(f"{location}: {detector} scores the text {text_id} a second time. Delete one of the scores")
+    raise DataError(f"{location}: {detector} scores the text {text_id} a second time. Delete one of the scores.")

@@ -27,7 +27,7 @@ from audit_pipeline.tables import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Sp
 from audit_pipeline.tables.table import Table
 
 _MAX_LOCATIONS = 3
-_BOTH_SIDES = "the text is on both sides"
+_BOTH_SIDES = "the text is both member and non-member"
 _TEXT_ABSENT = "the text is not in the file of texts"
 NEAR_DUPLICATE = 0.5
 """The similarity from which two texts count as near-duplicates. It equals the default of benchmark entries."""
@@ -155,15 +155,14 @@ def read_external_scores(
     scores, n_infinite = _replace_infinite(rows.scores)
     if n_infinite:
         notes.append(
-            f"{n_infinite} infinite score{'s were' if n_infinite > 1 else ' was'} placed beyond the largest or "
-            "smallest finite one of the detector: their order counts, not their size"
+            f"{n_infinite} infinite score(s) were replaced by finite scores beyond the largest or smallest "
+            "score of their "
+            "detector. Only their order counts"
         )
     has_text = any(contents)
     notes += _list_text_notes(rows, texts, absent, contradicting)
     if len(contradicting) == len(rows.texts):
-        raise DataError(
-            f"{file}: this comparison could not find anything: {_format_contradiction(rows.texts, contradicting)}"
-        )
+        raise DataError(f"{file}: there is nothing to compare: {_format_contradiction(rows.texts, contradicting)}")
     splits, split_note = _assign_splits(rows.texts, calibration, seed, {*contradicting, *absent})
     if split_note is not None:
         notes.append(split_note)
@@ -200,8 +199,8 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
     digests = rows.texts["sha256"].to_pylist()
     if not any(digests):
         raise DataError(
-            f"{file}: there is no column 'sha256', by which {texts.file} is joined. Use a table that `corpus-audit "
-            "score` wrote, or add a column 'text'"
+            f"{file}: there is no column 'sha256', which identifies the texts of {texts.file}. Use a table that "
+            "`corpus-audit score` wrote, or add a column 'text'."
         )
     contents: list[str] = []
     absent: list[int] = []
@@ -212,7 +211,8 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
             absent.append(position)
     if len(absent) == len(contents):
         raise DataError(
-            f"{texts.file}: it holds none of the {len(contents):,} texts of {file}. Name the file that was scored"
+            f"{texts.file}: the file contains none of the {len(contents):,} texts of {file}. Name the file that "
+            "was scored."
         )
     column = rows.texts.schema.get_field_index("text")
     joined = rows.texts.set_column(column, "text", pa.array(contents, pa.string()))
@@ -220,27 +220,20 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
     n_unscored = len(texts.by_digest.keys() - set(digests))
     if n_unscored:
         notes.append(f"{n_unscored:,} texts of {texts.file} have no score")
-    repeated = _find_repetitions(digests)
+    first_positions = {digest: position for position, digest in reversed(list(enumerate(digests)))}
+    repeated = [position for position, digest in enumerate(digests) if first_positions[digest] != position]
     if repeated:
         locations = _format_locations(rows.texts, repeated)
         notes.append(
-            f"{len(repeated):,} texts repeat other texts of the table; each repetition counts as a text: {locations}"
+            f"{len(repeated):,} texts repeat other texts of the table. Each repetition counts as a text: {locations}"
         )
     if texts.skipped.first:
         row = texts.skipped.first[0]
-        notes.append(f"{texts.skipped.count:,} row(s) of {texts.file} hold no text: {row.location}: {row.reason}")
+        notes.append(
+            f"{texts.skipped.count:,} row(s) of {texts.file} have no usable text. The first is {row.location}: "
+            f"{row.reason}"
+        )
     return replace(rows, texts=joined), absent, notes
-
-
-def _find_repetitions(values: Sequence[str]) -> list[int]:
-    """Return the positions of values that repeat an earlier value."""
-    seen: set[str] = set()
-    repeated: list[int] = []
-    for position, value in enumerate(values):
-        if value in seen:
-            repeated.append(position)
-        seen.add(value)
-    return repeated
 
 
 def _list_text_notes(
@@ -249,20 +242,22 @@ def _list_text_notes(
     """Return the notes about missing columns, missing texts, and texts that are both member and non-member."""
     notes: list[str] = []
     if not rows.has_groups:
-        notes.append("there is no column 'group': every text was taken to be independent of all others")
+        notes.append("there is no column 'group', so each text counts as independent of all other texts")
     has_text = any(rows.texts["text"].to_pylist())
     if not has_text:
-        hint = ": name the file that was scored with --texts" if any(rows.texts["sha256"].to_pylist()) else ""
-        notes.append(f"there is no column 'text': the blind control, which needs the texts, was not computed{hint}")
+        hint = ". Name the scored file with --texts" if any(rows.texts["sha256"].to_pylist()) else ""
+        notes.append(f"there is no column 'text', so the blind control was not computed{hint}")
     if absent and texts is not None:
         notes.append(
             f"{len(absent):,} texts are not in {texts.file} (missing there, or edited since they were scored), so they "
-            f"are left out: {_format_locations(rows.texts, absent)}"
+            f"are skipped: {_format_locations(rows.texts, absent)}"
         )
     if contradicting:
         notes.append(_format_contradiction(rows.texts, contradicting))
-    if has_text and len(rows.texts) > MAX_COMPARED:
-        notes.append(f"near-duplicates across the sides were not looked for: more than {MAX_COMPARED:,} texts")
+    if has_text and len(rows.texts) > MOST_COMPARED:
+        notes.append(
+            f"near-duplicates of members and non-members were not searched: there are more than {MOST_COMPARED:,} texts"
+        )
     return notes
 
 
@@ -274,8 +269,9 @@ def _format_no_scores(file: Path, counts: Mapping[str, int], notes: Sequence[str
 def _format_contradiction(texts: pa.Table, positions: Sequence[int]) -> str:
     """Format the number and locations of texts that are both member and non-member, without quoting them."""
     return (
-        f"{len(positions):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
-        f"are left out: {_format_locations(texts, positions)}"
+        f"{len(positions):,} texts are both member and non-member (equal texts or near-duplicates), so they are "
+        "skipped: "
+        f"{_format_locations(texts, positions)}"
     )
 
 
@@ -343,7 +339,10 @@ def _assign_splits(
     n_calibration = splits.count("calibration")
     if not n_calibration:
         return splits, None
-    note = f"{n_calibration:,} of {len(splits):,} texts are set apart for calibration, so metrics are of the others"
+    note = (
+        f"{n_calibration:,} of {len(splits):,} texts are used for calibration, so metrics are computed on "
+        "the other texts"
+    )
     return splits, note
 
 
@@ -366,10 +365,9 @@ def _explain_too_few_groups(
     if n_nonmembers * calibration >= n_required and n_evaluated >= MIN_TEXTS_PER_SIDE:
         return None
     return (
-        f"nothing is set apart for calibration, so no threshold is chosen: of {n_members:,} groups of members and "
-        f"{n_nonmembers:,} of non-members, thresholds need {n_required} of non-members, and an AUROC "
-        f"{MIN_TEXTS_PER_SIDE} of "
-        "either side"
+        f"no text is used for calibration, so no threshold is chosen: there are {n_members:,} groups of members and "
+        f"{n_nonmembers:,} groups of non-members. Thresholds require {n_required} groups of non-members for "
+        f"calibration, and an AUROC requires {MIN_TEXTS_PER_SIDE} further groups per side"
     )
 
 
@@ -385,7 +383,7 @@ def _map_groups_to_splits(texts: pa.Table) -> dict[str, Split]:
     for group, split, location in zip(*columns, strict=True):
         if split_by_group.setdefault(group, split) != split:
             raise DataError(
-                f"{location}: the group {group} is in both splits. Name the same split in all rows of a group"
+                f"{location}: the group {group} is in both splits. Name the same split in all rows of a group."
             )
     return split_by_group
 

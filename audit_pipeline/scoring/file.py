@@ -23,7 +23,6 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.labels import LabelReader
 from audit_pipeline.readers.row_stream import Expected, TextStream
 from audit_pipeline.readers.text_rows import SkippedRows, TextRow, read_own_id
-from audit_pipeline.scoring.file_progress import ChunkProgress, FileProgress
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_requirement
 from audit_pipeline.statistics.intervals import Interval, measure_auroc_of_scores
@@ -33,7 +32,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import MEMBER, NON_MEMBER, SCORES, text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.run import RunSummary, join_summaries
+from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
 
 
 @dataclass(frozen=True)
@@ -155,12 +154,12 @@ class LabelledScores:
         n_nonmembers = self.labels.known[NON_MEMBER]
         if not self.has_column or (n_members and n_nonmembers):
             return None
-        labelled = "neither side"
+        labelled = "no member and no non-member"
         if n_members:
-            labelled = f"{n_members:,} member{'' if n_members == 1 else 's'}"
+            labelled = f"only {n_members:,} member{'' if n_members == 1 else 's'}"
         elif n_nonmembers:
-            labelled = f"{n_nonmembers:,} non-member{'' if n_nonmembers == 1 else 's'}"
-        return f"no AUROC: it takes texts of both sides, and the labels name {labelled}"
+            labelled = f"only {n_nonmembers:,} non-member{'' if n_nonmembers == 1 else 's'}"
+        return f"no AUROC: it requires labelled members and non-members, but the file has {labelled}"
 
     def compute_separations(self) -> list[Separation]:
         """Compute the AUROC of each detector's default setting. Settings without scores on both sides are omitted."""
@@ -228,12 +227,10 @@ class ProgressListener:
 
     Attributes:
         step: Called with a sentence at the start of each step.
-        step_progress: Called with a sentence about the progress of the current step.
         progress: Called with the number of finished texts of the file.
     """
 
     step: Callable[[str], None] = lambda message: None
-    step_progress: Callable[[str], None] = lambda message: None
     progress: Callable[[FileProgress], None] = lambda progress: None
 
 
@@ -395,3 +392,49 @@ def _iterate_chunks(texts: TextStream, bounds: ChunkLimits, listener: ProgressLi
         progress.report_share(1.0)
         n_texts_before += len(rows)
         rows = next_rows
+
+
+@dataclass(frozen=True)
+class FileProgress:
+    """The progress of scoring a file.
+
+    Attributes:
+        texts_done: Number of finished texts, including cached ones.
+        texts_total: Number of texts of the file.
+        estimated: True if the total is an estimate from the part of the file that has been read.
+    """
+
+    texts_done: int
+    texts_total: int
+    estimated: bool
+
+
+@dataclass(frozen=True)
+class ChunkProgress:
+    """A progress callback for the passes over a chunk.
+
+    Attributes:
+        texts_before: Number of texts of the file before the chunk.
+        texts: Number of texts of the chunk.
+        expected: The expected number of texts of the file.
+        report: A function that is called with the progress of the file.
+    """
+
+    texts_before: int
+    texts: int
+    expected: Expected
+    report: Callable[[FileProgress], None]
+
+    def __call__(self, progress: Progress) -> None:
+        """Report the progress of the file. Each pass over the chunk has the same weight."""
+        finished_passes = 0
+        n_passes = 1
+        if progress.phase is not None:
+            finished_passes = progress.phase.step - 1
+            n_passes = progress.phase.steps
+        self.report_share((finished_passes + progress.tokens_done / max(1, progress.tokens_total)) / n_passes)
+
+    def report_share(self, share: float) -> None:
+        """Report the progress of the file, given the share of the chunk that is finished (from 0 to 1)."""
+        total = max(self.expected.rows, self.texts_before + self.texts)
+        self.report(FileProgress(self.texts_before + round(self.texts * share), total, self.expected.estimated))

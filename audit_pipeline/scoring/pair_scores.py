@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex, TextStatistics
 from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
@@ -31,16 +32,7 @@ from audit_pipeline.store.files import cast_to_columns, table_from_rows
 from audit_pipeline.store.integrity import table_version
 from audit_pipeline.store.ledger import LineageStep, record_entry
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import (
-    EXCERPT_CHARACTERS,
-    EXCERPT_WORDS,
-    HIGHLIGHTS,
-    SCORES,
-    TOKEN_STATISTICS,
-    Kind,
-    Pair,
-    text_sha256,
-)
+from audit_pipeline.store.versions import table_version
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.cached_texts import (
     build_pair_origin,
@@ -73,7 +65,7 @@ class Excerpt:
 
 
 def build_highlights(
-    scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths
+    scores: pa.Table, examples: pa.Table, pair: tables.Pair, model: TokenizedModel, paths: DataPaths
 ) -> pa.Table:
     """Build the highlights: the ten highest scores of the evaluated texts by the headline detector.
 
@@ -90,7 +82,7 @@ def build_highlights(
     ok = scores.filter(pc.equal(scores["status"], "ok"))
     detector = choose_headline_detector(set(ok["detector"].to_pylist()))
     if detector not in PREFERRED:
-        return HIGHLIGHTS.empty_table()
+        return tables.HIGHLIGHTS.empty_table()
     evaluated_rows = examples.filter(pc.equal(examples["split"], "evaluation"))
     evaluated: dict[str, tuple[str, str]] = {}
     for row in evaluated_rows.select(["example_id", "text", "context"]).to_pylist():
@@ -113,7 +105,7 @@ def build_highlights(
         k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
         token_scores = _compute_token_scores(statistics, detector)
         counted = mark_lowest_tokens(token_scores, k)
-        spans = spans_by_text[text_sha256(context + text)]
+        spans = spans_by_text[tables.text_sha256(context + text)]
         # The cached positions count from the start of the context. They are converted to positions in the text, and
         # tokens of the context are dropped.
         starts = np.maximum(spans["char_start"][-len(statistics) :] - len(context), 0).tolist()
@@ -136,7 +128,7 @@ def build_highlights(
                 "n_tokens": len(statistics),
             }
         )
-    return table_from_rows(rows, HIGHLIGHTS)
+    return table_from_rows(rows, tables.HIGHLIGHTS)
 
 
 def _compute_token_scores(statistics: TextStatistics, detector: str) -> npt.NDArray[np.float64]:
@@ -178,16 +170,16 @@ def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDA
     if len(spans):
         counts = np.asarray(np.bincount(word_of_token, weights=counted, minlength=n_words), dtype=np.float64)
     sums = np.concatenate([[0.0], np.cumsum(counts)])
-    candidates = range(max(1, n_words - EXCERPT_WORDS + 1))
-    start_word = max(candidates, key=lambda word: (sums[min(n_words, word + EXCERPT_WORDS)] - sums[word], -word))
-    end_word = start_word + EXCERPT_WORDS
+    candidates = range(max(1, n_words - tables.EXCERPT_WORDS + 1))
+    start_word = max(candidates, key=lambda word: (sums[min(n_words, word + tables.EXCERPT_WORDS)] - sums[word], -word))
+    end_word = start_word + tables.EXCERPT_WORDS
     tokens = [token for token, word in enumerate(word_of_token) if start_word <= word < end_word]
     pieces: list[str] = []
     excerpt_start = 0 if start_word == 0 else word_starts[start_word]
     piece_start = excerpt_start
     for token in tokens:
         piece_end = max(piece_start, spans[token][1])
-        if piece_end - excerpt_start > EXCERPT_CHARACTERS:
+        if piece_end - excerpt_start > tables.EXCERPT_CHARACTERS:
             break
         pieces.append(text[piece_start:piece_end])
         piece_start = piece_end
@@ -196,7 +188,7 @@ def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDA
 
 def run_other_models(
     model: TokenizedModel,
-    pairs: Sequence[Pair],
+    pairs: Sequence[tables.Pair],
     paths: DataPaths,
     backend_of: BackendOf,
     notify: Callable[[str], None],
@@ -233,10 +225,10 @@ def run_other_models(
             raise
         problems = [str(error)]
     for problem in problems:
-        notify(f"{model.entry.name}: detectors that need another model are not computed: {problem}")
+        notify(f"{model.entry.name}: detectors that require another model have no scores: {problem}")
 
 
-def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:
+def _read_auditable_benchmark(pair: tables.Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:
     """Read the benchmark of a pair.
 
     Raises:
@@ -250,13 +242,13 @@ def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPath
 
 
 def run_passes(
-    pair: Pair,
+    pair: tables.Pair,
     model: TokenizedModel,
     paths: DataPaths,
     backend: Callable[[], Backend],
     step: LineageStep,
     *,
-    kinds: Sequence[Kind],
+    kinds: Sequence[tables.Kind],
     logits_budget: int,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> PassesSummary:
@@ -271,7 +263,7 @@ def run_passes(
     record_entry(
         paths,
         step,
-        TOKEN_STATISTICS,
+        tables.TOKEN_STATISTICS,
         pair,
         data_version=compute_statistics_version(model, benchmark.digest),
         upstream={f"examples/{pair.benchmark}": benchmark.digest},
@@ -303,7 +295,7 @@ class ScoreReport:
     data_version: str
 
 
-def score_and_store_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
+def score_and_store_pair(pair: tables.Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
     """Score the examples of a benchmark from the cache, and write the scores and highlights with their ledger entries.
 
     All detectors of an audit score the examples at all settings of their grids. No model runs.
@@ -324,7 +316,7 @@ def score_and_store_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, st
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
         .append_column("run_id", pa.repeat(step.run_id, len(scored)))
     )
-    table = cast_to_columns(table, SCORES)
+    table = cast_to_columns(table, tables.SCORES)
     version = table_version(table)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
@@ -333,9 +325,9 @@ def score_and_store_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, st
     highlights = build_highlights(table, examples, pair, model, paths)
     origin = build_pair_origin(model, benchmark)
     highlights_upstream = {**upstream, f"scores/{pair.partition}": version}
-    store.write(paths, step, HIGHLIGHTS, pair, highlights, upstream=highlights_upstream, **origin)
+    store.write(paths, step, tables.HIGHLIGHTS, pair, highlights, upstream=highlights_upstream, **origin)
     # The scores are written last. If they exist, the other tables of this stage exist, too.
     scores_upstream = {**upstream, **session.upstream}
-    store.write(paths, step, SCORES, pair, table, data_version=version, upstream=scores_upstream, **origin)
+    store.write(paths, step, tables.SCORES, pair, table, data_version=version, upstream=scores_upstream, **origin)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
     return ScoreReport(len(table), Counter(table.column("status").to_pylist()), reasons, version)

@@ -155,8 +155,8 @@ def read_known_texts(
         if side.need not in needs:
             detectors = [name for name, detector in REGISTRY.items() if side.need in detector.needs]
             raise ConfigError(
-                f"{side.option} has no effect: none of the chosen detectors takes a {side.need.summary}; choose "
-                f"{' or '.join(detectors)} with --detectors, or leave the option out"
+                f"{side.option} has no effect, because no selected detector uses a {side.need.summary}. Select "
+                f"{' or '.join(detectors)} with --detectors, or remove the option."
             )
     if MEMBERS in files and NON_MEMBERS not in files:
         raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect. Use both options.")
@@ -164,15 +164,15 @@ def read_known_texts(
     from_standard_input = [option for option, path in paths.items() if path == STANDARD_INPUT]
     if len(from_standard_input) > 1:
         options = " and ".join(from_standard_input)
-        raise ConfigError(f"{options} cannot all read standard input: name a file for all but one")
+        raise ConfigError(f"{options} cannot all read standard input. Name a file for all options but one.")
     texts = {side: read_texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
     nonmember_keys = {build_comparison_key(text) for text in texts.get(NON_MEMBERS, [])}
     member_keys = {build_comparison_key(text) for text in texts.get(MEMBERS, [])}
     on_both_sides = nonmember_keys & member_keys
     if on_both_sides:
         raise ConfigError(
-            f"{len(on_both_sides):,} text(s) of {NON_MEMBERS.option} are in the file of {MEMBERS.option}, too: "
-            "a text is of one side"
+            f"{len(on_both_sides):,} text(s) are in the files of both {NON_MEMBERS.option} and {MEMBERS.option}. "
+            "Remove each text from one of the files."
         )
     return texts
 
@@ -195,15 +195,15 @@ def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_co
             unknown_label_location = row.location
         if label is not None and label != side.label:
             raise DataError(
-                f"{path}: row {row.index} is labelled {label}, and {side.option} takes known {side.name} "
-                f"(label {side.label}): delete such rows"
+                f"{path}: row {row.index} has the label {label}, but {side.option} expects known {side.name} "
+                f"(label {side.label}). Delete such rows."
             )
         texts.append(row.text)
     if rows.skipped.count:
         unusable = rows.skipped.first[0]
         raise DataError(
-            f"{path}: {rows.skipped.count:,} row(s) cannot be used, the first is {unusable.location}: "
-            f"{unusable.reason}; correct or delete them, since the first texts of {side.option} make the prefix"
+            f"{path}: {rows.skipped.count:,} row(s) are unusable. The first is {unusable.location}: {unusable.reason}. "
+            f"Correct or delete them, because the first texts of {side.option} form the prefix."
         )
     not_understood = labels.describe_not_understood(f"the first in {unknown_label_location}")
     if not_understood is not None:

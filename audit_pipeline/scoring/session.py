@@ -44,8 +44,8 @@ from audit_pipeline.scoring.needs.provider import (
     ScoringScope,
     TextWithStatistics,
     UserInputs,
+    all_providers,
 )
-from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, Kind
 from audit_pipeline.token_statistics import cached_texts
@@ -327,7 +327,9 @@ class Session:
         inputs = [(context or "") + text for context, text in zip(contexts, texts, strict=True)]
         statistics = self.statistics(inputs)
         if texts and not len(statistics):
-            raise DataError(f"{self.model.entry.name} has been run on none of these texts: run token_statistics first")
+            raise DataError(
+                f"{self.model.entry.name} has not been run on any of these texts. Run token_statistics first."
+            )
         return statistics.scores(self.selection, ids, texts, contexts)
 
     def _run_extra_passes(
@@ -403,16 +405,17 @@ def _list_requirements(detector: Detector) -> list[Need[Any]]:
 
 def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any], Provider[Any]]:
     """Build a provider for each requirement, from the settings of all detectors that have the requirement."""
+    providers = all_providers()
     settings_by_need: dict[Need[Any], list[Settings]] = {}
     for detector, settings in selection:
         for need in _list_requirements(detector):
-            if need.name not in PROVIDERS:
+            if need.name not in providers:
                 raise ConfigError(
                     f"the detector {detector.name} requires '{need.name}', which has no provider. Install the package "
                     "that provides it, or deselect the detector."
                 )
             settings_by_need.setdefault(need, []).extend(settings)
-    return {need: PROVIDERS[need.name](scope, settings) for need, settings in settings_by_need.items()}
+    return {need: providers[need.name](scope, settings) for need, settings in settings_by_need.items()}
 
 
 def _find_parameter_limits(

@@ -14,14 +14,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session, Statistics
+from audit_pipeline.statistics import sharded_permutation
 from audit_pipeline.statistics.claims import ClaimLevel
-from audit_pipeline.statistics.sharded_permutation import (
-    OrderTest,
-    Rule,
-    build_refused_test,
-    draw_orders,
-    run_sharded_permutation_test,
-)
 from audit_pipeline.statistics.shards import (
     MIN_ITEMS_PER_SHARD,
     MIN_ORDERS,
@@ -71,7 +65,7 @@ def run_order_test(
     name: str,
     shards: int | None = None,
     permutations: int = PERMUTATIONS,
-    rule: Rule = "exact",
+    rule: sharded_permutation.Rule = "exact",
     separator: str = SEPARATOR,
     order_by_chance: bool = False,
     seed: int = 0,
@@ -102,7 +96,7 @@ def run_order_test(
         The result. The test is refused if a shard does not fit into the model's context.
     """
     plan = _plan_order_test(model, items, shards, permutations, separator, seed)
-    if isinstance(plan, OrderTest):
+    if isinstance(plan, sharded_permutation.OrderTest):
         tested = plan
     else:
         texts = list(chain.from_iterable(plan))
@@ -115,7 +109,7 @@ def run_order_test(
             likelihoods = [_compute_log_likelihood(statistics, text) for text in shard_texts]
             published.append(likelihoods[0])
             permuted.append(likelihoods[1:])
-        tested = run_sharded_permutation_test(published, permuted, rule=rule)
+        tested = sharded_permutation.run_sharded_permutation_test(published, permuted, rule=rule)
     return CorpusTest(
         model=model.entry.name,
         benchmark=name,
@@ -135,7 +129,7 @@ def run_order_test(
 
 def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
-) -> list[list[str]] | OrderTest:
+) -> list[list[str]] | sharded_permutation.OrderTest:
     """Choose the shards and orders of the test, or refuse the test.
 
     Returns:
@@ -144,8 +138,10 @@ def _plan_order_test(
     """
     preferred = shards if shards is not None else choose_shard_count(len(items))
 
-    def refuse(reason: str, n_shards: int = preferred) -> OrderTest:
-        return build_refused_test(reason, n_shards, 0, f"{n_shards} shards, up to {permutations} random orders of each")
+    def refuse(reason: str, n_shards: int = preferred) -> sharded_permutation.OrderTest:
+        return sharded_permutation.build_refused_test(
+            reason, n_shards, 0, f"{n_shards} shards, up to {permutations} random orders of each"
+        )
 
     problem = _explain_too_few_items(len(items), permutations, shards)
     if problem is not None:
@@ -165,12 +161,15 @@ def _plan_order_test(
             problem = explain_shortage(n_shards, sum(map(len, texts)) - n_shards)
             if problem is None:
                 return texts
-            return refuse(f"{problem}; items as long as these call for more of them", n_shards)
+            return refuse(f"{problem}. Items of this length require more shards, and therefore more items", n_shards)
     if shards is None or fitting is None:
-        return refuse(f"even {MIN_ITEMS_PER_SHARD} items a shard do not fit into the {window} tokens of a pass")
+        return refuse(
+            f"even shards of {MIN_ITEMS_PER_SHARD} items do not fit into the {window} tokens that the model "
+            "reads at once"
+        )
     return refuse(
-        f"the longest shard takes {longest} tokens, the model reads {window} at once: "
-        f"give at least {max(fitting, shards + 1)} shards, or leave the number out"
+        f"the longest shard has {longest} tokens, but the model reads {window} tokens at once. "
+        f"Use at least {max(fitting, shards + 1)} shards, or omit the number of shards"
     )
 
 
@@ -183,8 +182,8 @@ def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) 
     if n_items >= needed:
         return None
     return (
-        f"the test needs at least {needed} items, and there are {n_items}. Fewer do not have {MIN_ORDERS} random "
-        f"orders in all in {shards or choose_shard_count(needed)} shards"
+        f"the test requires at least {needed} items, but there are {n_items}. With fewer items, "
+        f"{shards or choose_shard_count(needed)} shards have fewer than {MIN_ORDERS} random orders in total"
     )
 
 
@@ -212,7 +211,7 @@ def _build_shard_texts(
     texts_by_shard: list[list[str]] = []
     for number, shard in enumerate(divide_into_shards(len(items), shards)):
         texts: list[str] = []
-        for order in [list(shard), *draw_orders(shard, permutations, seed=seed, number=number)]:
+        for order in [list(shard), *sharded_permutation.draw_orders(shard, permutations, seed=seed, number=number)]:
             texts.append(separator.join(items[position] for position in order))
         texts_by_shard.append(texts)
     return texts_by_shard
@@ -225,7 +224,7 @@ def _count_tokens(text: EncodedText) -> int:
 def _compute_log_likelihood(statistics_of_texts: Statistics, text: str) -> float:
     statistics = statistics_of_texts.find(text)
     if statistics is None:
-        raise DataError("a shard that the model was run over is not in the cache: run the test again")
+        raise DataError("the cache lacks a shard that the model has been run on. Run the test again.")
     # fsum rounds once, so the same values in another order have the same sum.
     return math.fsum(statistics.logprob.tolist())
 
@@ -240,7 +239,10 @@ def write_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPath
         DataError: If the name of the test set contains a bar.
     """
     if "|" in result.benchmark:
-        raise DataError(f"{result.benchmark}: the file's name holds a bar, which divides partitions: rename it")
+        raise DataError(
+            f"{result.benchmark}: the file name contains '|', which separates the parts of partition names. "
+            "Rename the file."
+        )
     store.write(
         paths,
         LineageStep.now(run_id, "corpus_test", CODE_VERSION),

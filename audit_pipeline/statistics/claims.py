@@ -116,7 +116,8 @@ FIRST_CHOICES_UNKNOWN_IN_WORDS = (
     "The model's interface does not give its first choices: only probabilities were examined."
 )
 LIKELIEST_UNKNOWN_IN_WORDS = (
-    "The model's interface does not give the likeliest tokens of every place: the probabilities are those of drawing "
+    "The model's interface does not give the likeliest tokens of every position: the probabilities are those of "
+    "drawing "
     "every token from the whole distribution."
 )
 TOO_SHORT = "too short for extraction"
@@ -164,8 +165,8 @@ CALIBRATED_IN_WORDS = (
 )
 
 AS_STATED_IN_WORDS = (
-    "That chance decided which texts could be in the training data is what {who} says, and nothing here can check it. "
-    "If it is so, the test's error rate holds without any assumption about the texts or the model."
+    "According to {who}, chance decided which texts could be in the training data. Nothing here can check this. "
+    "If it is true, the test's error rate holds without any assumption about the texts or the model."
 )
 
 
@@ -245,4 +246,4 @@ def decide_claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
 
 def _require_known_design(design: str) -> None:
     if design not in get_args(Design):
-        raise ConfigError(f"there is no benchmark design '{design}'. Use one of {', '.join(get_args(Design))}")
+        raise ConfigError(f"there is no benchmark design '{design}'. Use one of {', '.join(get_args(Design))}.")

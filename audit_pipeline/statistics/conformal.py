@@ -22,9 +22,9 @@ import numpy.typing as npt
 import scipy
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.statistics.group_means import bound_mean_error, merge_tied_means
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.statistics.thresholds import ScoredTexts
-from audit_pipeline.statistics.ties import bound_mean_error, merge_tied_means
 
 SHARE_COMPARED = 0.8
 MIN_COMPARED = 19
@@ -111,7 +111,7 @@ def choose_texts_per_group(sizes: npt.ArrayLike) -> int:
 def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
     """Test the audited groups against the groups of calibration non-members.
 
-    Means that differ only by rounding are tied (statistics/ties.py). The test is refused if a side has no text.
+    Means that differ only by rounding are tied (statistics/group_means.py). The test is refused if a side has no text.
     """
     known = calibration.nonmembers
     if not len(audited) or not len(known):

@@ -142,7 +142,7 @@ def measure_threshold(threshold: Threshold, calibration: ScoredTexts) -> Measure
         choices = [choose_largest_accuracy(calibration.take(folds != fold)).threshold for fold in range(n_folds)]
         thresholds = tuple(choice for choice in choices if choice is not None)
         if len(thresholds) < len(choices) or len(thresholds) < 2:
-            reason = "the calibration members or non-members are of too few groups to leave any out"
+            reason = "there are too few groups of calibration members or non-members for cross-validation"
             unknown = Rate(None, None, None, len(members), members.n_groups, None)
             return MeasuredThreshold(threshold.threshold, (threshold.threshold,), unknown, unknown, None, reason)
         flags = calibration.scores >= np.array(thresholds)[folds]

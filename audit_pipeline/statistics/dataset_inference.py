@@ -35,9 +35,8 @@ import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import SMALLEST_P, ClaimLevel, compute_detectable_auroc
+from audit_pipeline.statistics.group_means import TEST_LEVEL, Direction, compute_group_means, merge_tied_means
 from audit_pipeline.statistics.roc import Bools, Floats, Places
-from audit_pipeline.statistics.score_direction import LEVEL, Direction
-from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 
 NAME = "dataset_inference"
 ASSUMPTION = (
@@ -232,7 +231,7 @@ def run_dataset_inference(
         direction=_decide_direction(p_value, undirected_p_value, is_mostly_against=n_with_training < splits / 2),
         # The tests of the halves have this standard error. Twice the median p-value is at most 5% if half of the splits
         # have a p-value of at most 2.5%, so the level is halved.
-        detectable_auroc=compute_detectable_auroc(deviation, LEVEL / 2),
+        detectable_auroc=compute_detectable_auroc(deviation, TEST_LEVEL / 2),
     )
 
 
@@ -266,9 +265,9 @@ class _Split:
 
 def _decide_direction(p_value: float, undirected_p_value: float, *, is_mostly_against: bool) -> Direction:
     """Return the side that scores higher, or ``none`` if no p-value is significant at 5%."""
-    if p_value <= LEVEL:
+    if p_value <= TEST_LEVEL:
         return "training"
-    return "opposite" if undirected_p_value <= LEVEL and is_mostly_against else "none"
+    return "opposite" if undirected_p_value <= TEST_LEVEL and is_mostly_against else "none"
 
 
 def _select_complete_members(values: Floats, groups: Sequence[str], features: Bools) -> tuple[Floats, Places] | None:
@@ -321,14 +320,16 @@ def _group_texts(texts: ComparedTexts) -> _Units:
 def _explain_refusal(design: str, units: _Units, *, has_feature: bool) -> str | None:
     if design not in DESIGNS:
         return (
-            f"the benchmark's design is '{design}': there are no held-out texts of the audited texts' distribution, so "
-            "a difference would not be training's; it needs a benchmark that is exchangeable or randomised"
+            f"the benchmark's design is '{design}', so held-out and audited texts may differ in more than "
+            "training. The test "
+            "requires an exchangeable or randomised benchmark"
         )
     for name, has_side in (("audited", units.has_audited), ("held-out", units.has_held_out)):
         n_groups = int(has_side.sum())
         if n_groups < MIN_GROUPS:
             return (
-                f"the {name} texts are of {n_groups} group{'' if n_groups == 1 else 's'}, the test needs {MIN_GROUPS}"
+                f"the {name} texts have {n_groups} group{'' if n_groups == 1 else 's'}, but the test "
+                f"requires {MIN_GROUPS}"
             )
     return None if has_feature else "every feature is missing for some text"
 
@@ -411,7 +412,7 @@ def _find_features_against(members: Floats, member_groups: Places, held_out: Flo
         member_means = compute_group_means(members[:, feature], member_groups)
         held_out_means = compute_group_means(held_out[:, feature], groups)
         means = merge_tied_means(*member_means, *held_out_means)
-        is_against[feature] = scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= LEVEL / 2
+        is_against[feature] = scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= TEST_LEVEL / 2
     return is_against
 
 

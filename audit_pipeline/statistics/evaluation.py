@@ -19,26 +19,9 @@ import pyarrow as pa
 
 from audit_pipeline.splits import blind_controls as blind
 from audit_pipeline.splits.blind_controls import BlindControl
-from audit_pipeline.splits.evaluation_split import AssessedSplit, select_labelled_examples
+from audit_pipeline.splits.evaluation_texts import select_labelled_examples
+from audit_pipeline.statistics import intervals, roc
 from audit_pipeline.statistics.claims import ClaimLevel, SplitVerdict
-from audit_pipeline.statistics.intervals import (
-    NO_INTERVAL,
-    NOTHING_VARIES,
-    GroupedSides,
-    Interval,
-    MeasuredAuroc,
-    Measurement,
-    measure_auroc,
-)
-from audit_pipeline.statistics.roc import (
-    ALL_EQUAL,
-    AUROC,
-    MARGIN,
-    METRICS,
-    OF_SCORES,
-    compute_roc_points,
-    explain_undefined,
-)
 from audit_pipeline.statistics.score_columns import Key, ScoreColumn, build_score_column, build_score_columns
 from audit_pipeline.statistics.share_bounds import measure_share
 from audit_pipeline.store.files import table_from_rows
@@ -49,7 +32,7 @@ _BLIND_NOTE = "the blind control's scores are taken as given, so that the interv
 
 
 @dataclass(frozen=True)
-class Comparison(Measurement):
+class Comparison(intervals.Measurement):
     """The AUROC of one detector minus that of another on the same texts.
 
     If standard error and p-value cannot be computed, they are None, as are the ends of the interval. ``method`` then
@@ -62,7 +45,11 @@ class Comparison(Measurement):
 
 
 def compare_aurocs(
-    first: MeasuredAuroc, second: MeasuredAuroc, sides: GroupedSides, *, meaning: str = _MEANING
+    first: intervals.MeasuredAuroc,
+    second: intervals.MeasuredAuroc,
+    sides: intervals.GroupedSides,
+    *,
+    meaning: str = _MEANING,
 ) -> Comparison:
     """Compute the first AUROC minus the second AUROC.
 
@@ -75,9 +62,11 @@ def compare_aurocs(
     difference = first.value - second.value
     scatter = None if sides.problem else sides.compute_scatter(first.parts - second.parts)
     if scatter is None:
-        return Comparison(difference, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}", None, None)
+        return Comparison(
+            difference, intervals.NO_INTERVAL, f"{meaning}; {sides.problem or intervals.NOTHING_VARIES}", None, None
+        )
     half_width = scatter.compute_half_width()
-    interval = Interval(max(-1.0, difference - half_width), min(1.0, difference + half_width))
+    interval = intervals.Interval(max(-1.0, difference - half_width), min(1.0, difference + half_width))
     method = (
         f"{meaning}; standard error over {sides.n_groups} groups, 95% interval and two-sided p-value by "
         f"{scatter.description}"
@@ -112,13 +101,13 @@ def compare_detectors(columns: Sequence[ScoreColumn], pair: Pair, run_id: str) -
         column = defaults[couples[0][0]]
         is_used = is_shared[column.scored]
         labels = column.labels[is_used]
-        if explain_undefined(labels):
+        if roc.explain_undefined(labels):
             continue
-        sides = GroupedSides(list(compress(column.groups, is_used)), labels)
-        aurocs: dict[int, MeasuredAuroc] = {}
+        sides = intervals.GroupedSides(list(compress(column.groups, is_used)), labels)
+        aurocs: dict[int, intervals.MeasuredAuroc] = {}
         for i in set(chain.from_iterable(couples)):
             scores = defaults[i].scores[is_shared[defaults[i].scored]]
-            aurocs[i] = measure_auroc(compute_roc_points(scores, labels), sides)
+            aurocs[i] = intervals.measure_auroc(roc.compute_roc_points(scores, labels), sides)
         n_members = int(labels.sum())
         for i, j in couples:
             result = compare_aurocs(aurocs[i], aurocs[j], sides)
@@ -197,7 +186,7 @@ def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: P
     by_texts: dict[bytes, list[ScoreColumn]] = defaultdict(list)
     for column in (*columns, control_column):
         by_texts[column.scored.tobytes()].append(column)
-    measured: dict[Key, dict[str, Measurement]] = {}
+    measured: dict[Key, dict[str, intervals.Measurement]] = {}
     for same_texts in by_texts.values():
         measured |= _measure_columns(same_texts, control)
     rows: list[dict[str, object]] = []
@@ -235,38 +224,47 @@ def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: P
     return Evaluation(table_from_rows(rows, EVALUATIONS), None, split.verdict, split.claim_level, columns)
 
 
-def _measure_columns(columns: Sequence[ScoreColumn], control: BlindControl) -> dict[Key, dict[str, Measurement]]:
+def _measure_columns(
+    columns: Sequence[ScoreColumn], control: BlindControl
+) -> dict[Key, dict[str, intervals.Measurement]]:
     """Compute the metrics of columns that score the same texts, by metric in the order of ``METRICS``.
 
     The groups are counted only once, because all columns have the same texts.
     """
     labels = columns[0].labels
-    problem = explain_undefined(labels)
+    problem = roc.explain_undefined(labels)
     if problem:
-        return {column.key: dict.fromkeys(OF_SCORES, Measurement(None, NO_INTERVAL, problem)) for column in columns}
-    sides = GroupedSides(columns[0].groups, labels)
-    control_auroc: MeasuredAuroc | None = None
+        return {
+            column.key: dict.fromkeys(roc.OF_SCORES, intervals.Measurement(None, intervals.NO_INTERVAL, problem))
+            for column in columns
+        }
+    sides = intervals.GroupedSides(columns[0].groups, labels)
+    control_auroc: intervals.MeasuredAuroc | None = None
     if control.scores is not None:
-        control_auroc = measure_auroc(compute_roc_points(control.scores[columns[0].scored], labels), sides)
+        control_auroc = intervals.measure_auroc(
+            roc.compute_roc_points(control.scores[columns[0].scored], labels), sides
+        )
     return {column.key: _measure_column(column, sides, control_auroc) for column in columns}
 
 
 def _measure_column(
-    column: ScoreColumn, sides: GroupedSides, control_auroc: MeasuredAuroc | None
-) -> dict[str, Measurement]:
+    column: ScoreColumn, sides: intervals.GroupedSides, control_auroc: intervals.MeasuredAuroc | None
+) -> dict[str, intervals.Measurement]:
     """Compute the metrics of a column, and the margin over the blind control if the control was computed."""
-    curve = compute_roc_points(column.scores, column.labels)
-    auroc = measure_auroc(curve, sides)
-    measurements = {AUROC.name: Measurement(auroc.value, auroc.interval, f"{AUROC.meaning}; {auroc.method}")}
-    for name, metric in METRICS.items():
+    curve = roc.compute_roc_points(column.scores, column.labels)
+    auroc = intervals.measure_auroc(curve, sides)
+    measurements = {
+        roc.AUROC.name: intervals.Measurement(auroc.value, auroc.interval, f"{roc.AUROC.meaning}; {auroc.method}")
+    }
+    for name, metric in roc.METRICS.items():
         if metric.is_share:
             measurements[name] = measure_share(metric, curve, sides)
-    if auroc.method == ALL_EQUAL:
+    if auroc.method == roc.ALL_EQUAL:
         for name, measurement in measurements.items():
             if measurement.value is not None:
-                measurements[name] = replace(measurement, interval=NO_INTERVAL, method=ALL_EQUAL)
+                measurements[name] = replace(measurement, interval=intervals.NO_INTERVAL, method=roc.ALL_EQUAL)
         return measurements
     if control_auroc is not None and column.detector != blind.NAME:
         # The margin never raises a claim level.
-        measurements[MARGIN.name] = compare_aurocs(auroc, control_auroc, sides, meaning=MARGIN.meaning)
+        measurements[roc.MARGIN.name] = compare_aurocs(auroc, control_auroc, sides, meaning=roc.MARGIN.meaning)
     return measurements

@@ -144,14 +144,14 @@ def describe_method(result: DatasetInference) -> str:
     if result.undirected_p_value is not None:
         part = f"{result.n_splits_with_training} of {result.n_splits} fitted halves run in the direction of training"
         if result.n_features_against:
-            part += f", up to {result.n_features_against} feature(s) left aside by which known members score lower"
+            part += f", up to {result.n_features_against} feature(s) omitted because known members have lower scores"
         if result.n_splits_with_training < result.n_splits:
-            part += f" (p = {result.undirected_p_value:.2g} without regard to direction)"
+            part += f" (p = {result.undirected_p_value:.2g} regardless of direction)"
         parts.append(part)
     if result.omitted_features:
         n_texts = result.n + result.n_held_out
-        descriptions = [f"{name} ({n} of {n_texts} texts lack it)" for name, n in result.omitted_features.items()]
-        part = f"left out: {', '.join(descriptions[:_MAX_NAMED_FEATURES])}"
+        descriptions = [f"{name} (missing for {n} of {n_texts} texts)" for name, n in result.omitted_features.items()]
+        part = f"omitted: {', '.join(descriptions[:_MAX_NAMED_FEATURES])}"
         n_more = len(descriptions) - _MAX_NAMED_FEATURES
         if n_more > 0:
             part += f" and {n_more} more"

@@ -124,7 +124,9 @@ class GroupedSides:
         """
         self.labels = np.asarray(labels)
         if len(groups) != len(self.labels):
-            raise DataError(f"one group for each label is needed: {len(groups)} groups, {len(self.labels)} labels")
+            raise DataError(
+                f"there must be one group per label, but there are {len(groups)} groups and {len(self.labels)} labels"
+            )
         self.groups = encode_groups(groups)
         self.n_groups = int(self.groups.max(initial=-1)) + 1
         is_member = self.labels == MEMBER

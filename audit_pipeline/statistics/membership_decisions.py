@@ -11,23 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.splits.evaluation_split import read_examples
+from audit_pipeline.splits.evaluation_texts import read_examples
+from audit_pipeline.statistics import conformal
 from audit_pipeline.statistics.claims import ClaimLevel
-from audit_pipeline.statistics.conformal import (
-    METHOD,
-    GroupTests,
-    compute_joint_q_values,
-    compute_q_values,
-    run_group_tests,
-)
 from audit_pipeline.statistics.contamination_rate import (
     CONTRADICTED,
     compute_unit_rates,
     measure_threshold,
     select_assumption,
 )
+from audit_pipeline.statistics.group_means import detect_score_direction
 from audit_pipeline.statistics.score_columns import iterate_settings
-from audit_pipeline.statistics.score_direction import detect_score_direction
 from audit_pipeline.statistics.share_bounds import Rate, describe_interval_method
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
@@ -135,7 +129,7 @@ def compute_decision_tables(
     prepared = _prepare_examples(examples)
     pair_columns: Row = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     decisions: list[Row] = []
-    setting_tests: list[tuple[_Setting, GroupTests]] = []
+    setting_tests: list[tuple[_Setting, conformal.GroupTests]] = []
     rates: list[Row] = []
     checks: list[Row] = []
     for setting in _iterate_default_settings(scores, prepared, pair):
@@ -145,7 +139,7 @@ def compute_decision_tables(
             decisions.append(setting_columns | {"is_default": True} | _build_decision_row(threshold, setting))
         if not len(setting.calibration.nonmembers):
             continue
-        tests = run_group_tests(setting.audited, setting.calibration)
+        tests = conformal.run_group_tests(setting.audited, setting.calibration)
         if tests.reason is None:
             setting_tests.append((setting, tests))
         rate_columns = setting_columns | {"is_default": True, "claim_level": claim_level}
@@ -173,7 +167,9 @@ def _prepare_examples(examples: pa.Table) -> _Examples:
     divided = np.intersect1d(groups[calibration], groups[~calibration])
     if len(divided):
         name = group_names[divided[0]]
-        raise DataError(f"group {name} is in the calibration and in the evaluation split: a group is never divided")
+        raise DataError(
+            f"group {name} is in both the calibration and the evaluation split. Assign all its texts to one split."
+        )
     keys = compute_sampling_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed=0)
     return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
 
@@ -228,9 +224,11 @@ def _build_decision_row(threshold: Threshold, setting: _Setting) -> Row:
     }
 
 
-def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
+def _iterate_test_rows(
+    setting_tests: Sequence[tuple[_Setting, conformal.GroupTests]], examples: _Examples
+) -> Iterator[Row]:
     """Yield the rows of GROUP_TESTS for all detectors together, because joint q-values depend on all p-values."""
-    joint_q_values = compute_joint_q_values([tests.p_value for _, tests in setting_tests])
+    joint_q_values = conformal.compute_joint_q_values([tests.p_value for _, tests in setting_tests])
     n_joint_tests = sum(len(tests) for _, tests in setting_tests)
     for (setting, tests), q_ledger in zip(setting_tests, joint_q_values, strict=True):
         group_of_text = np.searchsorted(tests.groups, setting.audited.groups)
@@ -247,7 +245,7 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
             "parameters": setting.parameters,
             "n_tests": len(tests),
             "n_ledger": n_joint_tests,
-            "method": METHOD,
+            "method": conformal.METHOD,
             "direction": detect_score_direction(texts.scores, texts.labels, texts.groups),
         }
         group_names = [examples.group_names[group] for group in tests.groups]
@@ -260,8 +258,8 @@ def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], exa
             "n_compared": tests.n_compared,
             "statistic": tests.statistic,
             "p_value": tests.p_value,
-            "q_bh": compute_q_values(tests.p_value, "bh"),
-            "q_by": compute_q_values(tests.p_value, "by"),
+            "q_bh": conformal.compute_q_values(tests.p_value, "bh"),
+            "q_by": conformal.compute_q_values(tests.p_value, "by"),
             "q_ledger": q_ledger,
             "n_calibration_groups": tests.n_calibration_groups,
         }

@@ -144,13 +144,13 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
     n_needed = count_held_out_needed(comparison.audited, 1, _P)
     if comparison.held_out < n_needed:
         yield (
-            f"To single out one document among {comparison.audited} (q-value of {_P:g}), {n_needed:,} held-out ones "
-            "are needed; where several have high scores, fewer suffice."
+            f"To single out one document among {comparison.audited} (q-value of {_P:g}), {n_needed:,} held-out "
+            "documents are required. If several documents have high scores, fewer suffice."
         )
     if comparison.windows < MIN_EXAMPLES:
         yield (
-            f"There are {comparison.windows} texts to compare; the blind control, which shows whether the words alone "
-            f"separate the two sides, needs {MIN_EXAMPLES}: add documents, or longer documents."
+            f"There are {comparison.windows} texts to compare. The blind control, which shows whether the words alone "
+            f"separate the two sides, requires {MIN_EXAMPLES}. Add documents, or longer documents."
         )
     if not comparison.members:
         yield "Name documents that the model is known to have read, with --members: flagged shares can be corrected."
@@ -158,7 +158,7 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
         if comparison.design == "unstated":
             yield (
                 "State why the held-out documents were not read, with --held-out-because newer, unpublished or random: "
-                "the report says who states it."
+                "the report quotes the statement as yours."
             )
         yield (
             "If chance alone decided which documents were held out of the very same collection, state it with "

@@ -1,4 +1,4 @@
-"""The number of texts that an audit needs to detect a contamination at a given false-positive rate.
+"""Sample sizes: the texts that an audit needs to detect a contamination, and the draws that reproduce a passage.
 
 The same false-positive rate applies to thresholds and tests. A false positive of a threshold is a clean text that is
 called a member. A false positive of a test is a set of clean texts that is called contaminated. The effect to detect is
@@ -9,6 +9,8 @@ the contamination rate: the share of members among the audited texts. Power is c
 - The number of flagged texts: a one-sided exact binomial test against the threshold's false-positive rate.
 
 Both tests assume independent texts, one per document. Windows of the same document carry less information.
+
+A passage is reproduced by drawing samples from the model. The expected number of draws determines the cost.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom, mannwhitneyu, norm
+import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.roc import Floats, compute_metrics, compute_roc_points, find_threshold_at_fpr
@@ -58,11 +60,11 @@ class PowerGoal:
         """Raise DataError for a rate or a number that is out of range."""
         if not 0 < self.fpr < self.power < 1:
             raise DataError(
-                f"0 < false-positive rate < power < 1 is needed, not a rate of {self.fpr} and a power of {self.power}"
+                f"the false-positive rate is {self.fpr} and the power is {self.power}. Use 0 < rate < power < 1."
             )
         if not 0 < self.effect <= 1:
             raise DataError(
-                f"an effect is the share of members among the audited texts, above 0 and up to 1: {self.effect}"
+                f"the effect is {self.effect}. Give the share of members among the audited texts, above 0 and up to 1."
             )
         if (self.n_held_out is not None and self.n_held_out < 1) or min(self.sizes, default=1) < 1:
             raise DataError("a number of texts is below 1. Use whole numbers from 1.")
@@ -143,7 +145,7 @@ def compute_mann_whitney_power(auroc: float, n: int, n_held_out: int, level: flo
         level: The level of the test.
     """
     deviation = math.sqrt((n + n_held_out + 1) / (12 * n * n_held_out))
-    return float(norm.sf(norm.isf(level) - (auroc - 0.5) / deviation))
+    return float(scipy.stats.norm.sf(scipy.stats.norm.isf(level) - (auroc - 0.5) / deviation))
 
 
 def find_mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
@@ -159,7 +161,7 @@ def find_mean_score_sample_size(auroc: float, level: float, power: float, n_held
         The number, or None if no number up to a million suffices. The AUROC is then too low, or the held-out texts are
         too few.
     """
-    enough = 12 * ((auroc - 0.5) / (norm.isf(level) + norm.isf(1 - power))) ** 2
+    enough = 12 * ((auroc - 0.5) / (scipy.stats.norm.isf(level) + scipy.stats.norm.isf(1 - power))) ** 2
     if auroc <= 0.5:
         return None
     # With m held-out texts the power suffices if n m / (n + m + 1) * enough >= 1. For m = n this inequality is
@@ -213,7 +215,7 @@ def simulate_power(
         audited = np.where(is_member, drawn_members, drawn_nonmembers)
         held_out = generator.choice(nonmember_scores, (size, n_held_out))
         # If all scores are equal, the p-value is NaN and the test does not reject.
-        p_values = mannwhitneyu(
+        p_values = scipy.stats.mannwhitneyu(
             audited, held_out, alternative="greater", axis=1, method="asymptotic", use_continuity=False
         ).pvalue
         n_rejected += int(np.count_nonzero(p_values <= level))
@@ -238,8 +240,8 @@ def compute_flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: floa
     """
     sizes = np.atleast_1d(np.asarray(n, dtype=np.int64))
     # The smallest count with P(flagged > count) <= level for clean texts.
-    max_clean_count = binom.isf(level, sizes, fpr)
-    return np.asarray(binom.sf(max_clean_count, sizes, fpr + effect * (tpr - fpr)), dtype=np.float64)
+    max_clean_count = scipy.stats.binom.isf(level, sizes, fpr)
+    return np.asarray(scipy.stats.binom.sf(max_clean_count, sizes, fpr + effect * (tpr - fpr)), dtype=np.float64)
 
 
 def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
@@ -255,8 +257,8 @@ def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float
         return None
     contaminated = fpr + effect * (tpr - fpr)
     # The sample size by the normal approximation is near the result (Fleiss, Levin and Paik 2003, section 2.5).
-    deviations = norm.isf(level) * math.sqrt(fpr * (1 - fpr))
-    deviations += norm.isf(1 - power) * math.sqrt(contaminated * (1 - contaminated))
+    deviations = scipy.stats.norm.isf(level) * math.sqrt(fpr * (1 - fpr))
+    deviations += scipy.stats.norm.isf(1 - power) * math.sqrt(contaminated * (1 - contaminated))
     normal_size = (deviations / (contaminated - fpr)) ** 2
     if normal_size > MAX_TEXTS:
         return None
@@ -268,7 +270,7 @@ def find_flagged_sample_size(tpr: float, fpr: float, effect: float, level: float
 
 def compute_binormal_tpr(auroc: float, fpr: float) -> float:
     """Return the TPR of normal scores with equal spread: Phi(sqrt(2) Phi^-1(AUROC) - z_FPR)."""
-    return float(norm.sf(norm.isf(fpr) - math.sqrt(2) * norm.ppf(auroc)))
+    return float(scipy.stats.norm.sf(scipy.stats.norm.isf(fpr) - math.sqrt(2) * scipy.stats.norm.ppf(auroc)))
 
 
 def power_report_from_scores(
@@ -322,7 +324,7 @@ def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
         DataError: If the AUROC is not between 0 and 1.
     """
     if not 0 < auroc < 1:
-        raise DataError(f"the AUROC is {auroc}. Give a number above 0 and below 1")
+        raise DataError(f"the AUROC is {auroc}. Give a number above 0 and below 1.")
     resampled: list[float | None] = [None] * len(goal.sizes)
     return _build_report(auroc, compute_binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
 
@@ -363,3 +365,31 @@ def _require_finite_scores(values: npt.ArrayLike, side: str) -> Floats:
     if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
         raise DataError(f"the scores of the {side} are empty or not all finite numbers. Omit texts without a score.")
     return scores
+
+
+def compute_log_draws(log_p: float, p: float = 0.5) -> float:
+    """Return the log of the number of draws n that yield a suffix at least once with probability p.
+
+    n = ln(1 - p) / ln(1 - p_z), with p_z the probability of the suffix ((n, p)-discoverable extraction, Hayes et al.
+    2025). The computation uses logs, because p_z may be far below the smallest float.
+
+    Args:
+        log_p: The log of p_z, in nats.
+        p: The probability of at least one reproduction.
+    """
+    if log_p >= 0.0:
+        return 0.0
+    # For a tiny p_z, -ln(1 - p_z) is p_z itself.
+    log_rate = log_p if log_p < -30.0 else math.log(-math.log1p(-math.exp(log_p)))
+    return max(0.0, math.log(-math.log1p(-p)) - log_rate)
+
+
+def compute_log_cost_of_draws(log_p: float, tokens: int, price_per_million: float) -> float:
+    """Return the log of the cost of the draws that yield a suffix at least once with probability 0.5.
+
+    Args:
+        log_p: The log of the probability of the suffix, in nats.
+        tokens: Number of sent and received tokens per draw.
+        price_per_million: The price of a million tokens, above 0.
+    """
+    return compute_log_draws(log_p) + math.log(tokens * price_per_million / 1e6)

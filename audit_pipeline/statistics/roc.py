@@ -148,7 +148,7 @@ def compute_roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoint
     values = np.asarray(scores, dtype=np.float64)
     classes = np.asarray(labels)
     if values.ndim != 1 or values.shape != classes.shape:
-        raise DataError(f"one score for each label is needed: {values.shape} scores, {classes.shape} labels")
+        raise DataError(f"there must be one score per label, but the shapes are {values.shape} and {classes.shape}")
     if np.isnan(values).any():
         raise DataError("a score is not a number. Omit texts without a score.")
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():

@@ -181,7 +181,8 @@ def iterate_settings(
     n_unknown = pc.sum(pc.invert(pc.is_in(pair_scores["example_id"], value_set=known_ids))).as_py()
     if n_unknown:
         raise DataError(
-            f"{n_unknown} scores are of examples that are not in benchmark {pair.benchmark}: score it again"
+            f"{n_unknown} scores belong to examples that are not in benchmark {pair.benchmark}. Score the "
+            "benchmark again."
         )
     if pair_scores["is_default"].null_count:
         raise DataError("the column is_default of the scores has a null. Score the benchmark again.")

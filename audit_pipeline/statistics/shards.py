@@ -33,8 +33,8 @@ def divide_into_shards(n_items: int, shards: int) -> list[range]:
     """
     if shards < 1 or n_items < MIN_ITEMS_PER_SHARD * shards:
         raise DataError(
-            f"{n_items} items do not make {shards} shards of at least {MIN_ITEMS_PER_SHARD}: "
-            f"ask for 1 to {n_items // MIN_ITEMS_PER_SHARD}"
+            f"{n_items} items cannot be divided into {shards} shards of at least {MIN_ITEMS_PER_SHARD} items. "
+            f"Use 1 to {n_items // MIN_ITEMS_PER_SHARD} shards."
         )
     ends = [n_items * part // shards for part in range(shards + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]
@@ -69,7 +69,7 @@ def count_items_needed(permutations: int = PERMUTATIONS, shards: int | None = No
 def explain_shortage(shards: int, orders: int) -> str | None:
     """Return why the numbers of shards and of orders in all shards are too low, or None if they suffice."""
     if shards < MIN_SHARDS:
-        return f"{shards} shards, the test needs {MIN_SHARDS}"
+        return f"there are {shards} shards, but the test requires {MIN_SHARDS}"
     if orders < MIN_ORDERS:
-        return f"{orders} random orders in all shards together, the test needs {MIN_ORDERS}"
+        return f"there are {orders} random orders in all shards together, but the test requires {MIN_ORDERS}"
     return None

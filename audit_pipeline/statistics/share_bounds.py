@@ -26,15 +26,7 @@ import numpy.typing as npt
 import scipy
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.statistics.intervals import (
-    NO_INTERVAL,
-    TAIL,
-    GroupedSides,
-    Groups,
-    Interval,
-    Measurement,
-    encode_groups,
-)
+from audit_pipeline.statistics import intervals
 from audit_pipeline.statistics.roc import Floats, Metric, Places, RocPoints, find_index_at_fpr, find_index_at_tpr
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 
@@ -62,9 +54,9 @@ class Rate:
     n_effective: float | None
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> intervals.Interval:
         """Return the 95% interval. Both ends are None if there is no interval."""
-        return Interval(self.low, self.high)
+        return intervals.Interval(self.low, self.high)
 
 
 def compute_clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
@@ -80,12 +72,12 @@ def compute_clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLi
     x, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
     has_hit = x > 0
     has_miss = x < n
-    low = np.where(has_hit, scipy.special.betaincinv(np.where(has_hit, x, 1.0), n - x + 1, TAIL), 0.0)
-    high = np.where(has_miss, scipy.special.betaincinv(x + 1, np.where(has_miss, n - x, 1.0), 1 - TAIL), 1.0)
+    low = np.where(has_hit, scipy.special.betaincinv(np.where(has_hit, x, 1.0), n - x + 1, intervals.TAIL), 0.0)
+    high = np.where(has_miss, scipy.special.betaincinv(x + 1, np.where(has_miss, n - x, 1.0), 1 - intervals.TAIL), 1.0)
     return low, high
 
 
-def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> float:
+def compute_effective_size(hits: npt.ArrayLike, groups: intervals.Groups, weights: Floats | None = None) -> float:
     """Compute the effective size: the number of independent texts with the same uncertainty as these grouped texts.
 
     Args:
@@ -98,7 +90,7 @@ def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats 
         because the variance between groups is then unknown.
     """
     values = np.asarray(hits, dtype=np.float64)
-    codes = encode_groups(groups)
+    codes = intervals.encode_groups(groups)
     unit_counts = np.ones(len(values)) if weights is None else weights
     n = float(unit_counts.sum())
     sizes = np.bincount(codes, weights=unit_counts)
@@ -115,7 +107,9 @@ def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats 
     if variance <= _SLACK**2:
         return float(n_groups)
     simple_variance = share * (1 - share) / (n - 1)
-    freedom_ratio = (scipy.special.stdtrit(n - 1, 1 - TAIL) / scipy.special.stdtrit(n_groups - 1, 1 - TAIL)) ** 2
+    freedom_ratio = (
+        scipy.special.stdtrit(n - 1, 1 - intervals.TAIL) / scipy.special.stdtrit(n_groups - 1, 1 - intervals.TAIL)
+    ) ** 2
     effective = float(min(n, n * simple_variance / variance * freedom_ratio))
     n_groups_with_hits = np.count_nonzero(totals > 0)
     n_groups_with_misses = np.count_nonzero(totals < sizes)
@@ -124,7 +118,7 @@ def compute_effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats 
     return effective
 
 
-def estimate_grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> Rate:
+def estimate_grouped_rate(flags: npt.ArrayLike, groups: intervals.Groups, weights: Floats | None = None) -> Rate:
     """Compute the share of flagged texts with its 95% interval.
 
     With one text per group the interval is that of Clopper and Pearson, otherwise that of the effective size. If
@@ -140,10 +134,10 @@ def estimate_grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats 
         DataError: If the lengths differ.
     """
     values = np.asarray(flags, dtype=np.float64)
-    codes = encode_groups(groups)
+    codes = intervals.encode_groups(groups)
     n = len(values)
     if n != len(codes):
-        raise DataError(f"a share needs one group for each text: {n} texts, {len(codes)} groups")
+        raise DataError(f"there must be one group per text, but there are {n} texts and {len(codes)} groups")
     if not n:
         return Rate(None, None, None, 0, 0, None)
     n_groups = int(codes.max()) + 1
@@ -156,19 +150,21 @@ def estimate_grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats 
     return Rate(share, min(float(low), share), max(float(high), share), n, n_groups, effective)
 
 
-def compute_difference_interval(first: Rate, second: Rate) -> Interval:
+def compute_difference_interval(first: Rate, second: Rate) -> intervals.Interval:
     """Compute the 95% interval of the first share minus the second share, which must be of independent texts.
 
     The intervals of the two shares are combined by Newcombe's method 10 (Statistics in Medicine 17, 1998). If a share
     has no interval, the difference has no interval either.
     """
     if None in (first.value, first.low, second.value, second.low):
-        return NO_INTERVAL
+        return intervals.NO_INTERVAL
     values, lows, highs = np.array([[rate.value, rate.low, rate.high] for rate in (first, second)], dtype=np.float64).T
     down = values - lows
     up = highs - values
     difference = float(values[0] - values[1])
-    return Interval(difference - float(np.hypot(down[0], up[1])), difference + float(np.hypot(up[0], down[1])))
+    return intervals.Interval(
+        difference - float(np.hypot(down[0], up[1])), difference + float(np.hypot(up[0], down[1]))
+    )
 
 
 def describe_interval_method(rate: Rate, unit: str = "texts") -> str:
@@ -195,7 +191,7 @@ def count_groups_to_resolve(fpr: float) -> int:
     return math.ceil(1 / fpr - _SLACK)
 
 
-def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Measurement:
+def measure_share(metric: Metric, curve: RocPoints, sides: intervals.GroupedSides) -> intervals.Measurement:
     """Measure the TPR at a FPR, or the FPR at a TPR, with Clopper-Pearson bounds.
 
     The threshold is chosen on the same examples. The bounds treat it as fixed and do not include its uncertainty. A TPR
@@ -211,7 +207,7 @@ def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Meas
     if metric.at_fpr is not None:
         problem = _explain_unresolvable(metric.at_fpr, sides.groups[is_nonmember])
         if problem is not None:
-            return Measurement(None, NO_INTERVAL, problem)
+            return intervals.Measurement(None, intervals.NO_INTERVAL, problem)
         counted = is_member
         threshold = find_index_at_fpr(curve, metric.at_fpr)
     else:
@@ -223,7 +219,7 @@ def measure_share(metric: Metric, curve: RocPoints, sides: GroupedSides) -> Meas
         f"{metric.meaning}; {describe_interval_method(rate)}, for a fixed threshold: the threshold's uncertainty is "
         "not included"
     )
-    return Measurement(rate.value, rate.interval, method)
+    return intervals.Measurement(rate.value, rate.interval, method)
 
 
 def _explain_unresolvable(fpr: float, nonmember_groups: Places) -> str | None:

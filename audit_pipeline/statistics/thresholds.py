@@ -32,7 +32,7 @@ Keys = npt.NDArray[np.uint64]
 RISK = 0.05
 """The share of calibrations in which the false-positive rate of a certified threshold may exceed alpha."""
 
-_DRAW = "one text a group, drawn by a hash of seed, group and example"
+_DRAW = "one text per group, drawn by a hash of seed, group and example"
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,7 @@ def _estimate_rate(threshold: float | None, texts: ScoredTexts) -> Rate:
 
 def _alpha_to_fraction(alpha: float) -> Fraction:
     if not 0 < alpha < 1:
-        raise ConfigError(f"the false-positive rate is {alpha}. Give a rate between 0 and 1")
+        raise ConfigError(f"the false-positive rate is {alpha}. Give a rate between 0 and 1.")
     # The fraction is exact. In floats, (n + 1) * 0.05 may be on the wrong side of a whole number.
     return Fraction(str(float(alpha)))
 
@@ -301,7 +301,7 @@ def check_calibration(
         ConfigError: If an alpha is not between 0 and 1.
     """
     if splits < 2:
-        raise DataError(f"the calibration check needs at least two splits, not {splits}")
+        raise DataError(f"the calibration check requires at least two splits, but splits is {splits}")
     n_groups = nonmembers.n_groups
     half = n_groups // 2
     ranks: dict[tuple[Rule, float], int | None] = {}

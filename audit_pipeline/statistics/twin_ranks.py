@@ -20,9 +20,9 @@ from scipy.special import expit, logit
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.claims import POWER, SMALLEST_P, compute_detectable_auroc
+from audit_pipeline.statistics.group_means import TEST_LEVEL
 from audit_pipeline.statistics.intervals import GroupedSides
 from audit_pipeline.statistics.roc import SLACK, Floats
-from audit_pipeline.statistics.score_direction import LEVEL
 from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
 
 ASSUMPTION = (
@@ -88,7 +88,7 @@ def compute_rank_shares(scores: npt.ArrayLike) -> Floats:
     """
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or len(values) < 2:
-        raise DataError(f"an item needs two versions or more: {values.size}")
+        raise DataError(f"an item must have at least two versions, but has {values.size}")
     if not np.isfinite(values).all():
         return np.full(len(values), np.nan)
     ordered = np.sort(values)
@@ -119,7 +119,7 @@ def compare_twins(
     """
     lengths = {len(published), *map(len, shares)}
     if len(lengths) != 1 or not shares:
-        raise DataError(f"each item needs a published version and shares: {sorted(lengths)}")
+        raise DataError(f"each item must have a published version and shares, but the lengths are {sorted(lengths)}")
     rows: list[Floats] = []
     drawn: list[int] = []
     for item_shares, published_version in zip(zip(*shares, strict=True), published, strict=True):
@@ -210,9 +210,9 @@ def find_detectable_sum(rows: Sequence[Floats], units: Sequence[int]) -> float:
     largest = sum(int(row.max()) * unit // row_unit for row, row_unit in zip(deficits, units, strict=True))
     if _count_additions(deficits, largest) > _MAX_ADDITIONS:
         mean = sum(float(row.mean()) for row in rows)
-        return mean + (compute_detectable_auroc(_compute_deviation(rows), LEVEL) - 0.5)
+        return mean + (compute_detectable_auroc(_compute_deviation(rows), TEST_LEVEL) - 0.5)
     probability = _convolve(deficits, units, unit, largest)
-    n_significant = int(np.searchsorted(np.cumsum(probability), LEVEL * (1 + SLACK), side="right"))
+    n_significant = int(np.searchsorted(np.cumsum(probability), TEST_LEVEL * (1 + SLACK), side="right"))
     if not n_significant:
         return math.inf
     possible = np.flatnonzero(probability)
@@ -291,7 +291,10 @@ def compute_rank_sum_p(ranks: Sequence[int], alternatives: Sequence[int]) -> flo
         DataError: If the lengths differ, there is no rank, or a rank is out of range.
     """
     if not len(ranks) or len(ranks) != len(alternatives):
-        raise DataError(f"one number of alternatives for each rank is needed: {len(ranks)} and {len(alternatives)}")
+        raise DataError(
+            f"there must be one number of alternatives per rank, but there are {len(alternatives)} for "
+            f"{len(ranks)} ranks"
+        )
     if any(not 1 <= rank <= size + 1 for rank, size in zip(ranks, alternatives, strict=True)):
         raise DataError("a rank is not between 1 and the number of alternatives + 1")
     rows = [-np.arange(size + 1.0) for size in alternatives]
@@ -316,7 +319,7 @@ def _limit_detectable(share: float, deviation: float) -> float:
     """Return the share if it is finite, else a number above 1. The fewer the data, the larger is that number."""
     if math.isfinite(share):
         return share
-    return max(compute_detectable_auroc(deviation, LEVEL), math.nextafter(1.0, 2.0))
+    return max(compute_detectable_auroc(deviation, TEST_LEVEL), math.nextafter(1.0, 2.0))
 
 
 def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:
@@ -328,8 +331,8 @@ def _explain_refusal(sizes: Sequence[int], alpha: float) -> str | None:
         return None
     needed = math.ceil(1 / alpha - 1e-9)
     return (
-        f"no rank could give a p-value of {alpha:g}: the smallest that these versions allow is {reachable:.3g}; take "
-        f"more items, or {needed} versions of a single item"
+        f"no rank can give a p-value of {alpha:g}: the smallest that these versions allow is {reachable:.3g}. Use more "
+        f"items, or {needed} versions of a single item"
     )
 
 

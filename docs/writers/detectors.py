@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from audit_pipeline.detectors.descriptions import (
+from audit_pipeline.detectors.detector import Detector
+from audit_pipeline.detectors.detector_inputs import OWN_PASS
+from audit_pipeline.detectors.registry import (
     collect_detector_facts,
     collect_detector_prose,
     iterate_parameter_cells,
     list_all_needs,
 )
-from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.detector_inputs import OWN_PASS
 from audit_pipeline.tables import MEASURED, TOKEN_STATISTICS
 from docs.writers.markdown import escape_markdown, format_markdown_table, insert_between_marks
 

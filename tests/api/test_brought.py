@@ -134,7 +134,7 @@ def test_what_a_brought_detector_raises_is_the_reason_of_its_scores(tmp_path: Pa
         "text = TextStatistics('a', {'logprob': np.array([-1.0], np.float32)})\n"
     )
     found = evaluated_with(site, imports, f"[get_detector(name).score(text, [{{}}])[0] for name in {names!r}]")
-    whole = "compute returned no list of 1 Outcome"
+    whole = "compute did not return a list of 1 Outcome objects"
     for name, why, outcome in zip(names, ("KeyError: 'of mine'", *[f"TypeError: {whole}"] * 2), found, strict=True):
         assert outcome == [None, "failed", f"the detector {name} of brought-example==1.0 failed ({why})"]
 

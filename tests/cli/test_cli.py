@@ -15,8 +15,7 @@ from made_workspace import Workspace
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.cli import main
-from audit_pipeline.detectors.descriptions import format_as_text
-from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.detectors.registry import REGISTRY, format_as_text
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 

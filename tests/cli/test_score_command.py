@@ -64,7 +64,7 @@ def test_the_prefix_options_meet_the_need_or_are_refused(score: Score, out: Path
     texts = texts_file(tmp_path, "a text", "another")
     known = texts_file(tmp_path, "QA", "QB", "QC", name="known.jsonl")
     recall = ("--detectors", "recall")
-    assert "name a file of texts known to be non-members" in error_of(score(texts, *recall))
+    assert "Name a file of known non-members" in error_of(score(texts, *recall))
     assert not out.exists()
     told(score(texts, *recall, "--prefix-texts", known, "--set", "recall.shots=2"))
     assert {row["status"] for row in scores_of(out).values()} == {"ok"}
@@ -77,7 +77,7 @@ def test_the_prefix_options_meet_the_need_or_are_refused(score: Score, out: Path
     ("options", "message"),
     [
         (("--detectors", "loss,min_kk"), "there is no detector 'min_kk'; did you mean min_k"),
-        (("--set", "min_k=0.3"), "is not of the form DETECTOR.PARAMETER=VALUE"),
+        (("--set", "min_k=0.3"), "does not have the form DETECTOR.PARAMETER=VALUE"),
         (("--set", "min_k.k=.1", "--set", "min_k.k=.2"), "set twice"),
         (("--text-column", "body"), "no column 'body'; the columns are: input"),
         (("--label-column", "side"), "no column 'side'; the columns are: input"),
@@ -184,8 +184,8 @@ def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(score:
     one = score(file, "--detectors", "loss,combined")
     assert "best of several" not in told(one)
     assert [line for line in one.stderr.splitlines() if "scored no text" in line] == [
-        "combined scored no text: a text is ranked among all texts of a benchmark, and a file is scored in parts:"
-        " make the texts a benchmark (config/benchmarks.yaml) and audit that"
+        "combined scored no text: ranks require all texts of a benchmark, but a file is scored in parts. Define a"
+        " benchmark of the texts in config/benchmarks.yaml, and audit it."
     ]
     several = score(file, "--detectors", "loss,zlib")
     assert "The best of several looks better than it is. Choose the detector that you quote beforehand." in told(
@@ -281,5 +281,7 @@ def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> No
     }
     unlabelled = answered(score(file, "--detectors", "loss", "--label-column", "text", "--json"))
     assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
-    assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
+    assert unlabelled["no_auroc"] == (
+        "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
+    )
     assert "1 label(s) not understood, taken as unknown: 'maybe' (1); a label is" in result.stderr

@@ -59,7 +59,7 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     assert "AUROC" in done.stdout
     assert "mine: 5 of 10 documents score high: worth a closer look." in done.stdout
     assert "mine: Test of the whole set (dataset inference): This test could not be made." in done.stdout
-    assert "This test could not have found anything: the audited texts are of 10 groups" in done.stdout
+    assert "This test could not have found anything: the audited texts have 10 groups" in done.stdout
     assert f"Report: {folder.report}" in done.stdout
     assert "no column 'text'" in done.stderr
     tests = query_warehouse(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()
@@ -249,4 +249,4 @@ def test_an_ordered_test_set(workspace: Workspace) -> None:
     refused = workspace.run("test", "ordered", "--model", "tiny", "--items", few)
     assert refused.exit_code == 0
     assert "few: No conclusion: this test could not be made." in refused.stdout
-    assert "This test could not have found anything: the test needs at least 33 items" in refused.stdout
+    assert "This test could not have found anything: the test requires at least 33 items" in refused.stdout

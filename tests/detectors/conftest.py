@@ -1,4 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,21 +15,24 @@ PLAIN = {"mean": -5.0, "std": 2.0}
 
 @pytest.fixture(scope="session")
 def text_statistics() -> Callable[..., TextStatistics]:
-    """Statistics of one text, by column; what is not given is filled with plain values."""
+    """Return a builder of the statistics of one text. Missing columns have plain values."""
 
-    def make(logprob: Sequence[float], text: str = "some text", **given: Sequence[float]) -> TextStatistics:
+    def make(
+        logprob: Sequence[float], text: str = "some text", extras: Mapping[Any, object] | None = None, **given: Any
+    ) -> TextStatistics:
         n = len(logprob)
         plain = {**{name: [PLAIN.get(name, -0.1)] * n for name in FLOATS}, **{name: range(n) for name in INTS}}
-        columns = {**plain, "logprob": logprob, **given}
         types = {**dict.fromkeys(FLOATS, np.float32), **dict.fromkeys(INTS, np.int32)}
-        return TextStatistics(text, {name: np.array(values, types[name]) for name, values in columns.items()})
+        columns = {**plain, "logprob": logprob, **given}
+        arrays = {name: np.array(values, types[name]) for name, values in columns.items()}
+        return TextStatistics(text, arrays, extras or {})
 
     return make
 
 
 @pytest.fixture(scope="session")
 def statistics_table() -> Callable[..., pa.Table]:
-    """A token-statistics table: text -> log-probabilities; the other lists are told apart by an offset."""
+    """Return a builder of a token-statistics table. Other columns are the log-probabilities with an offset."""
 
     def make(texts: Mapping[str, Sequence[float]]) -> pa.Table:
         rows = [

@@ -1,4 +1,4 @@
-"""ACMIA: both scores by hand, first occurrences, and the temperatures that are offered."""
+"""ACMIA: both scores by hand, first occurrences, and the accepted temperatures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Make = Callable[..., TextStatistics]
 
 
 def statistics_of(make: Make, p: np.ndarray, tokens: list[int]) -> TextStatistics:
-    """A text whose i-th token is tokens[i], under the distributions p [n, V]."""
+    """Return the statistics of a text whose i-th token is tokens[i], under the distributions p of shape (n, V)."""
     log_p = np.log(p)
     places = np.arange(len(tokens))
     sums, means, deviations = [], [], []
@@ -71,13 +71,13 @@ def test_norm_ac_by_hand(text_statistics: Make) -> None:
     assert at_one.score == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_deviation_of_nothing_is_clamped(text_statistics: Make) -> None:
+def test_a_deviation_of_zero_is_clamped(text_statistics: Make) -> None:
     flat = statistics_of(text_statistics, np.full((2, 4), 0.25), [0, 1])
     [outcome] = ACMIA_NORM_AC.score(flat, [{"beta": 0.5}])
     assert outcome.score == pytest.approx(0.0, abs=0.2), "rounding of 1e-7 over 1e-6"
 
 
-def test_the_default_is_fixed_and_only_cached_temperatures_are_taken() -> None:
+def test_the_default_is_fixed_and_only_cached_temperatures_are_accepted() -> None:
     assert ACMIA_AC.default == ACMIA_NORM_AC.default == {"beta": 0.5}
     for beta in ACMIA_AC.parameters["beta"].values:
         assert parse_overrides([f"acmia_ac.beta={beta}"]) == {"acmia_ac": {"beta": beta}}

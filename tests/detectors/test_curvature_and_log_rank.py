@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.curvature import CURVATURE
-from audit_pipeline.detectors.log_rank import LOG_RANK
+from audit_pipeline.detectors.loss import LOG_RANK
 
 tokens = st.lists(
     st.tuples(st.floats(-30, 0, width=32), st.floats(-12, 0, width=32), st.floats(0.0625, 8, width=32)),
@@ -31,7 +31,7 @@ def test_curvature_by_hand(text_statistics):
     assert curvature(text_statistics, [(-1.0, -3.0, 3.0), (-4.0, -5.0, 4.0)]) == (3 / 5, "ok", None)
 
 
-def test_a_deviation_of_zero_at_one_token_is_pooled_and_at_all_not_applicable(text_statistics):
+def test_curvature_is_not_applicable_only_if_every_deviation_is_zero(text_statistics):
     assert curvature(text_statistics, [(-1.0, -3.0, 0.0), (-4.0, -5.0, 2.0)]).score == 1.5
     everywhere = curvature(text_statistics, [(-1.0, -1.0, 0.0), (0.0, 0.0, 0.0)])
     assert (everywhere.score, everywhere.status) == (None, "not_applicable")

@@ -1,4 +1,4 @@
-"""DC-PDD against values worked out by hand and a twin written straight from the paper's equations."""
+"""DC-PDD against values computed by hand and against the equations of the paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, find_first_occurrences
-from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import TextStatistics, TokenFrequencies
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ConfigError
@@ -30,21 +29,6 @@ def with_table(statistics: TextStatistics, ids: Sequence[int], counts: Sequence[
     return dataclasses.replace(statistics, columns=columns, extras={FREQUENCY_TABLE: table})
 
 
-def twin(ids: Sequence[int], logprobs: Sequence[float], counts: Sequence[int], v: int, setting: Settings) -> float:
-    """Equations 4 to 8 one after the other, in Python's own numbers."""
-    total = sum(counts)
-    alphas, seen = [], set()
-    for token, logprob in zip(ids, logprobs, strict=True):
-        alpha = -math.exp(logprob) * math.log((counts[token] + 1) / (total + v))
-        if setting.get("lup", True) and alpha >= setting["a"]:
-            alpha = setting["a"]
-        if token in seen and setting.get("sfo", True):
-            continue
-        seen.add(token)
-        alphas.append(alpha)
-    return math.fsum(alphas) / len(alphas)
-
-
 def test_by_hand(text_statistics: Make) -> None:
     # N = 13, V = 3: f = 8/16, 4/16, 4/16. -log2 f = 1, 2, 2; p = 1/2, 1/4, 1/8, 1/2 of tokens 0, 1, 2, 0.
     logprobs = [math.log(p) for p in (1 / 2, 1 / 4, 1 / 8, 1 / 2)]
@@ -57,12 +41,12 @@ def test_by_hand(text_statistics: Make) -> None:
     assert found == pytest.approx([value * ln2 for value in wanted], rel=1e-6)
 
 
-def test_a_token_that_never_occurs_has_one_in_n_plus_v(text_statistics: Make) -> None:
+def test_a_token_with_count_zero_has_frequency_one_in_n_plus_v(text_statistics: Make) -> None:
     statistics = with_table(text_statistics([0.0]), [2], [6, 0, 0], 4)
     assert DC_PDD.score(statistics, [{"a": 10.0}])[0].score == pytest.approx(math.log(10))
 
 
-def test_the_vocabulary_is_the_models_not_the_tables(text_statistics: Make) -> None:
+def test_the_vocabulary_size_comes_from_the_model(text_statistics: Make) -> None:
     small, large = (with_table(text_statistics([0.0]), [0], [1, 1, 0, 0], v) for v in (2, 4))
     assert DC_PDD.score(small, [{"a": 10.0}])[0].score == pytest.approx(math.log(2))
     assert DC_PDD.score(large, [{"a": 10.0}])[0].score == pytest.approx(math.log(3))
@@ -84,7 +68,14 @@ def test_the_twin_agrees(
     [outcome] = DC_PDD.score(statistics, [setting])
     assert outcome.status == "ok"
     assert outcome.score is not None
-    assert outcome.score == pytest.approx(twin(ids, logprobs.tolist(), counts, VOCABULARY, setting), rel=1e-9)
+    alphas: dict[int, float] = {}
+    for place, (token, logprob) in enumerate(zip(ids, logprobs.tolist(), strict=True)):
+        # Equations 4 to 8, with Python's own numbers.
+        alpha = -math.exp(logprob) * math.log((counts[token] + 1) / (sum(counts) + VOCABULARY))
+        if switches.get("lup", True):
+            alpha = min(alpha, a)
+        alphas.setdefault(token if switches.get("sfo", True) else place, alpha)
+    assert outcome.score == pytest.approx(math.fsum(alphas.values()) / len(alphas), rel=1e-9)
     assert outcome.score >= 0
     if switches.get("lup", True):
         assert outcome.score <= a * (1 + 1e-12)
@@ -108,11 +99,12 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
     outcomes = DC_PDD.score(statistics, [{"a": 0.01}, {"a": 1.0}])
     assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
     assert (
-        outcomes[0].reason == f"token {token} is not in the frequency table, which ends at 2: rebuild token_frequencies"
+        outcomes[0].reason
+        == f"token {token} is not in the frequency table, which ends at 2. Rebuild token_frequencies."
     )
 
 
-def test_it_is_found_with_the_papers_grid_and_quiet_switches() -> None:
+def test_the_grid_is_that_of_the_paper_and_default_switches_are_omitted_from_labels() -> None:
     [(detector, settings)] = select(["dc_pdd"], grid=True)
     assert detector is DC_PDD
     assert [json.loads(detector.to_json(one)) for one in settings] == [{"a": a} for a in (0.001, 0.01, 0.1, 1.0, 10.0)]

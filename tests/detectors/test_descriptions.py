@@ -1,13 +1,12 @@
-"""What is told of a detector: in the terminal, and in docs/detectors.md, which `make docs` writes."""
+"""The descriptions of detectors in the terminal and in docs/detectors.md, which `make docs` writes."""
 
 from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.detectors.descriptions import format_as_text
 from audit_pipeline.detectors.detector import Detector, Parameter, outcomes
 from audit_pipeline.detectors.detector_inputs import Need
-from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.detectors.registry import REGISTRY, format_as_text
 from docs.writers.detectors import format_as_markdown, format_overview_table, insert_detector_pages
 from docs.writers.markdown import BEGIN, END
 
@@ -71,11 +70,11 @@ It also reads: p(x_t | x_<t).
 
 parameter k: default 0.2; --grid: 0.1, 0.2
     the share
-    takes a number above 0
+    accepts a number above 0
 
 parameter form: default plain; --grid: not swept
     the form
-    takes plain or not"""
+    accepts plain or not"""
 
 
 def test_a_page_in_full() -> None:
@@ -90,7 +89,7 @@ def test_no_line_in_the_terminal_is_longer_than_its_width(name: str) -> None:
     assert [line for line in format_as_text(REGISTRY[name]).splitlines() if len(line) > 100] == []
 
 
-def test_what_stands_around_the_pages_stays() -> None:
+def test_hand_written_text_around_the_pages_is_unchanged() -> None:
     once = insert_detector_pages(f"head\n{BEGIN}\nold\n{END}\ntail\n", [MADE_UP])
     assert once.startswith(f"head\n{BEGIN}\n\n| detector |")
     assert once.endswith(f"{MARKDOWN}\n\n{END}\ntail\n")
@@ -100,6 +99,6 @@ def test_what_stands_around_the_pages_stays() -> None:
 
 
 @pytest.mark.parametrize("field", ["summary", "source", "passes", "equation", "reported", "also_reads"])
-def test_every_detector_says_what_its_page_needs(field: str) -> None:
+def test_every_detector_has_the_fields_of_its_page(field: str) -> None:
     empty = [name for name, detector in REGISTRY.items() if not getattr(detector, field).strip()]
     assert empty == [], f"the page of a detector shows {field}: write a sentence, such as 'Nothing.'"

@@ -31,7 +31,7 @@ def two(monkeypatch):
     return TWO
 
 
-def test_an_unknown_detector_gets_the_nearest_names():
+def test_an_unknown_detector_is_refused_with_similar_names():
     with pytest.raises(ConfigError, match=r"no detector 'mink'.*did you mean min_k"):
         registry.get_detector("mink")
     with pytest.raises(ConfigError, match=r"there are: .*loss, zlib.*min_k"):
@@ -48,7 +48,7 @@ def test_the_k_grid_is_spelled_canonically(name):
     assert [one for one in grid if "window" in one] == [f'{{"k":{k},"window":3}}' for k in ks]
 
 
-def test_a_grid_holds_the_default_and_every_combination(two):
+def test_a_grid_contains_the_default_and_every_combination(two):
     settings = registry.expand_settings(two, grid=True)
     assert len(settings) == 2 * 3 * 2 * 2  # 5 joins the steps; .1 + .2 is the default .3
     assert two.default in settings
@@ -64,7 +64,7 @@ def test_an_override_fixes_one_parameter_and_the_grid_sweeps_the_others(two):
     assert registry.expand_settings(two, overrides={"steps": 7}) == [{**two.default, "steps": 7}]
 
 
-def test_set_is_typed(two):
+def test_values_of_set_are_converted_to_the_parameters_type(two):
     parsed = registry.parse_overrides(
         ["two_parameters.last=false", "two_parameters.steps=7", "two_parameters.share=1", "min_k.k=3e-1"]
     )
@@ -77,10 +77,10 @@ def test_set_is_typed(two):
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("min_k", "not of the form DETECTOR.PARAMETER=VALUE"),
-        ("min_k=0.3", "not of the form"),
-        ("min_k.k", "not of the form"),
-        (".k=0.3", "not of the form"),
+        ("min_k", "not have the form DETECTOR.PARAMETER=VALUE"),
+        ("min_k=0.3", "not have the form"),
+        ("min_k.k", "not have the form"),
+        (".k=0.3", "not have the form"),
         ("mink.k=0.3", "did you mean min_k"),
         ("min_k.m=0.3", "no parameter 'm'; there are: k, window"),
         ("loss.k=0.3", "'loss' has no parameters"),
@@ -94,14 +94,14 @@ def test_set_is_typed(two):
         ("two_parameters.moments=both", "'both' is not own or original"),
     ],
 )
-def test_a_set_that_cannot_be_used_says_why(two, assignment, message):
+def test_an_unusable_set_is_refused_with_the_reason(two, assignment, message):
     with pytest.raises(ConfigError) as caught:
         registry.parse_overrides([assignment])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_parameter_is_set_once():
+def test_a_parameter_cannot_be_set_twice():
     with pytest.raises(ConfigError, match="set twice"):
         registry.parse_overrides(["min_k.k=0.3", "min_k.k=0.4"])
 
@@ -112,7 +112,7 @@ def test_overrides_are_checked_as_well(value):
         registry.expand_settings(registry.get_detector("min_k"), overrides={"k": value})
 
 
-def test_a_selection_keeps_the_given_order_and_takes_each_once():
+def test_a_selection_has_the_given_order_without_duplicates():
     chosen = registry.select(["min_k", "loss", "min_k"], overrides={"min_k": {"k": 0.4}})
     assert [(detector.name, settings) for detector, settings in chosen] == [
         ("min_k", [{"k": 0.4, "window": 1}]),
@@ -134,10 +134,10 @@ def test_a_selection_keeps_the_given_order_and_takes_each_once():
     }
 
 
-def test_a_parameter_of_a_detector_that_is_not_chosen_is_refused():
-    with pytest.raises(ConfigError, match="not among those chosen"):
+def test_a_parameter_of_an_unselected_detector_is_refused():
+    with pytest.raises(ConfigError, match="the detector is not selected"):
         registry.select(["loss"], overrides={"min_k": {"k": 0.4}})
-    with pytest.raises(ConfigError, match="no detector is chosen"):
+    with pytest.raises(ConfigError, match="no detector is selected"):
         registry.select([])
 
 

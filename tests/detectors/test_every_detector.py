@@ -1,4 +1,4 @@
-"""What holds for every detector: what it reads, and when a text has no score."""
+"""Rules for every detector: the columns that it reads, and texts without a score."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INTS = {column.name for column in MEASURED if pa.types.is_integer(column.type.va
 
 
 def brought_for(own: TextStatistics, detector: Detector, settings: list[Any]) -> Mapping[Need[Any], object]:
-    """Something of the right form for every need of the detector."""
+    """Return data of the right form for every need of the detector."""
     numbers = np.linspace(-4.0, -0.5, N, dtype=np.float32)
     extras: dict[str, object] = {
         "reference": own,
@@ -50,7 +50,7 @@ def brought_for(own: TextStatistics, detector: Detector, settings: list[Any]) ->
 
 
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY))
-def test_a_detector_reads_no_more_than_it_says(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
+def test_a_detector_reads_only_declared_columns(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
     detector = registry.get_detector(name)
     own = text_statistics(np.linspace(-9.0, -0.1, N), " ".join(f"word{i}" for i in range(N)))
     for setting in registry.expand_settings(detector, grid=True):
@@ -83,7 +83,9 @@ def test_no_scored_token_is_not_applicable(name: str, text_statistics: Callable[
 
 
 @pytest.mark.parametrize("name", [name for name, detector in registry.REGISTRY.items() if detector.needs])
-def test_a_need_that_is_not_met_is_the_reason(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
+def test_the_reason_of_an_unmet_need_is_the_reason_of_the_score(
+    name: str, text_statistics: Callable[..., TextStatistics]
+) -> None:
     detector, own = registry.get_detector(name), text_statistics([-1.0, -2.0])
     settings = registry.expand_settings(detector, grid=True)
     assert {outcome.status for outcome in detector.score(own, settings)} == {"not_applicable"}
@@ -92,8 +94,10 @@ def test_a_need_that_is_not_met_is_the_reason(name: str, text_statistics: Callab
 
 
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY))
-def test_one_bad_value_that_is_read_fails(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
-    """Also where a sort puts it last, and small k does not look."""
+def test_a_value_that_is_not_finite_fails_every_setting_that_reads_it(
+    name: str, text_statistics: Callable[..., TextStatistics]
+) -> None:
+    """This includes values that a sort puts last, which a small k does not select."""
     detector = registry.get_detector(name)
     words = " ".join(f"word{i}" for i in range(N))
     own = text_statistics(np.linspace(-9.0, -0.1, N), words, argmax_id=range(1, N + 1))
@@ -112,7 +116,7 @@ def test_one_bad_value_that_is_read_fails(name: str, text_statistics: Callable[.
             assert "finite" in str(outcome.reason)
 
 
-def test_settings_that_can_be_scored_are_scored_beside_those_that_cannot(
+def test_a_missing_column_affects_only_the_settings_that_read_it(
     text_statistics: Callable[..., TextStatistics],
 ) -> None:
     detector = registry.get_detector("max_renyi")
@@ -145,7 +149,7 @@ def test_a_column_that_is_empty_for_every_text_is_not_given(statistics_table: Ca
         _ = found.std
 
 
-def test_a_column_that_is_empty_for_some_texts_is_damage(statistics_table: Callable[..., pa.Table]) -> None:
+def test_a_column_that_is_empty_for_some_texts_is_refused(statistics_table: Callable[..., pa.Table]) -> None:
     table = statistics_table({"one": [-1.0, -2.0], "two": [-0.5]})
     place = table.schema.get_field_index("std")
     field = table.schema.field("std")

@@ -17,22 +17,13 @@ GRID = registry.expand_settings(GAP_K, grid=True)
 
 
 def of(text_statistics, drawn):
-    """Statistics of (log-probability of the argmax, how far below it the token is, sigma)."""
+    """Return statistics of (log-probability of the argmax, difference to the token, sigma)."""
     best, below, std = (np.array(column, np.float32) for column in zip(*drawn, strict=True))
     return text_statistics(best - below, max_logprob=best, std=std)
 
 
 def scores(statistics, settings):
     return [one.score for one in GAP_K.score(statistics, settings)]
-
-
-def twin(drawn, k, window):
-    """As the definition says, with Python's own numbers."""
-    values = [(np.float32(best - below) - float(best)) / std for best, below, std in drawn]
-    if len(values) >= window:
-        values = [math.fsum(values[at : at + window]) / window for at in range(len(values) - window + 1)]
-    lowest = sorted(values)[: max(1, int(len(values) * k))]
-    return math.fsum(lowest) / len(lowest)
 
 
 def test_gap_k_by_hand(text_statistics):
@@ -56,7 +47,7 @@ def test_a_text_shorter_than_the_window_is_not_smoothed(text_statistics):
     assert scores(statistics, [{"window": 3}, {"window": 3, "k": 1.0}, {"window": 2}]) == [-4.0, -3.0, -3.0]
 
 
-def test_the_floor_is_of_the_variance(text_statistics):
+def test_the_floor_applies_to_the_variance(text_statistics):
     statistics = text_statistics([-1.5], max_logprob=[-1.0], std=[1e-6])
     assert scores(statistics, [{"window": 1}]) == [pytest.approx(-0.5 / 1e-4)]
     lower = {"window": 1, "variance_floor": 1e-10}
@@ -66,7 +57,7 @@ def test_the_floor_is_of_the_variance(text_statistics):
     assert GAP_K.to_json(none) == '{"k":0.2,"variance_floor":0.0,"window":1}'
 
 
-def test_a_deviation_of_zero_without_a_floor_is_no_number(text_statistics):
+def test_a_deviation_of_zero_without_a_floor_fails(text_statistics):
     certain = text_statistics([0.0], max_logprob=[0.0], std=[0.0])
     assert scores(certain, [{"window": 1}]) == [0.0]
     [outcome] = GAP_K.score(certain, [{"window": 1, "variance_floor": 0.0}])
@@ -77,7 +68,14 @@ def test_a_deviation_of_zero_without_a_floor_is_no_number(text_statistics):
 def test_gap_k_equals_its_twin(text_statistics, drawn):
     found = scores(of(text_statistics, drawn), GRID)
     largest = max(below / std for _, below, std in drawn)
-    expected = [twin(drawn, one["k"], one["window"]) for one in GRID]
+    expected = []
+    for setting in GRID:
+        values = [(np.float32(best - below) - float(best)) / std for best, below, std in drawn]
+        window = setting["window"]
+        if len(values) >= window:
+            values = [math.fsum(values[at : at + window]) / window for at in range(len(values) - window + 1)]
+        lowest = sorted(values)[: max(1, int(len(values) * setting["k"]))]
+        expected.append(math.fsum(lowest) / len(lowest))
     assert found == pytest.approx(expected, rel=1e-5, abs=1e-5 * largest + 1e-4)
 
 

@@ -1,7 +1,8 @@
-"""The Infilling Score: worked out by hand, and against loops that follow eq. 10 and 11 of the paper word by word."""
+"""The Infilling Score: computed by hand, and against loops that follow eq. 10 and 11 of the paper."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -61,14 +62,14 @@ def test_the_score_is_the_mean_of_the_lowest() -> None:
     assert found == pytest.approx([(0.9 + 0 - 3) / 3, -3, (-0.1 + 0 - 3) / 3], abs=1e-6)
 
 
-def test_a_longer_m_than_was_run_says_so() -> None:
+def test_an_m_longer_than_the_cached_branches_is_not_applicable() -> None:
     [two, three] = INFILLING.score(TEXT, [{"m": 2}, {"m": 3}])
     assert two.status == "ok"
     assert (three.status, three.score) == ("not_applicable", None)
-    assert "m=3 needs branches of 3 tokens, the cache has 2" in str(three.reason)
+    assert "m=3 requires branches of 3 tokens, but the cache has 2" in str(three.reason)
 
 
-def test_numbers_that_are_none_fail() -> None:
+def test_values_that_are_not_finite_fail() -> None:
     broken = replace(BRANCHES, z=floats(0.1, np.nan))
     [found] = INFILLING.score(replace(TEXT, extras={infilling.BRANCHES: broken}), [{"m": 2}])
     assert found.status == "failed"
@@ -87,39 +88,31 @@ def test_m_by_length() -> None:
     assert [choose_future_token_count(words) for words in (8, 32, 33, 256)] == [1, 1, 5, 5]
 
 
-@st.composite
-def texts(draw: st.DrawFn) -> tuple[TextStatistics, BranchStatistics]:
-    n, m = draw(st.integers(1, 12)), draw(st.integers(1, 6))
-    number = np.random.default_rng(draw(st.integers(0, 1 << 20)))
+@given(
+    n=st.integers(1, 12),
+    branch_m=st.integers(1, 6),
+    m=st.integers(0, 6),
+    own=st.booleans(),
+    last=st.booleans(),
+    seed=st.integers(0, 1 << 20),
+)
+def test_ratios_equal_a_loop(
+    text_statistics: Callable[..., TextStatistics], n: int, branch_m: int, m: int, own: bool, last: bool, seed: int
+) -> None:
+    number = np.random.default_rng(seed)
     is_argmax = number.random(n) < 0.4
-    lengths = [0 if is_argmax[i] else min(m, n - 1 - i) for i in range(n)]
-    total = sum(lengths)
-    branches = BranchStatistics(
-        m,
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        number.normal(-4, 2, total).astype(np.float32),
-        number.normal(0, 1, total).astype(np.float32),
+    lengths = [0 if is_argmax[i] else min(branch_m, n - 1 - i) for i in range(n)]
+    logprobs, z_values = number.normal(-4, 2, sum(lengths)), number.normal(0, 1, sum(lengths))
+    branches = BranchStatistics(branch_m, ints(0, *np.cumsum(lengths)), floats(*logprobs), floats(*z_values))
+    logprob = -np.abs(number.normal(4, 2, n))
+    text = text_statistics(
+        logprob,
+        mean=number.normal(-6, 1, n),
+        std=np.abs(number.normal(2, 1, n)),
+        max_logprob=np.where(is_argmax, logprob, 0),
+        argmax_id=np.where(is_argmax, np.arange(n), n + 1),
     )
-    logprob = -np.abs(number.normal(4, 2, n)).astype(np.float32)
-    statistics = TextStatistics(
-        "made up",
-        {
-            "token_id": np.arange(n, dtype=np.int32),
-            "logprob": logprob,
-            "mean": number.normal(-6, 1, n).astype(np.float32),
-            "std": np.abs(number.normal(2, 1, n)).astype(np.float32),
-            "max_logprob": np.where(is_argmax, logprob, 0).astype(np.float32),
-            "argmax_id": np.where(is_argmax, np.arange(n), n + 1).astype(np.int32),
-            "rank": np.zeros(n, dtype=np.int32),
-        },
-    )
-    return statistics, branches
-
-
-@given(texts(), st.integers(0, 6), st.booleans(), st.booleans())
-def test_ratios_equal_a_loop(made: tuple[TextStatistics, BranchStatistics], m: int, own: bool, last: bool) -> None:
-    text, branches = made
-    m, n = min(m, branches.m), len(text)
+    m = min(m, branch_m)
 
     def z(place: int, logprob: float) -> float:
         return (logprob - float(text.mean[place])) / max(float(text.std[place]), 1e-6)

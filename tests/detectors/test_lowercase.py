@@ -1,24 +1,17 @@
-import dataclasses
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.detector_inputs import TextStatistics, UnmetNeed
-from audit_pipeline.detectors.lowercase import LOWERCASE, LOWERCASED, has_cased_characters
+from audit_pipeline.detectors.loss import LOWERCASE, LOWERCASED, has_cased_characters
 
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
 
 
-def beside(statistics: TextStatistics, lowercased: TextStatistics | UnmetNeed) -> TextStatistics:
-    return dataclasses.replace(statistics, extras={LOWERCASED: lowercased})
-
-
 def scored(text_statistics, own, lowercased, text="Some Text"):
-    statistics = beside(text_statistics(own, text=text), text_statistics(lowercased, text=text.lower()))
-    (outcome,) = LOWERCASE.score(statistics, [{}])
-    return outcome
+    extras = {LOWERCASED: text_statistics(lowercased, text=text.lower())}
+    return LOWERCASE.score(text_statistics(own, text, extras), [{}])[0]
 
 
 def test_lowercase_by_hand(text_statistics):
@@ -46,11 +39,11 @@ def test_text_without_cased_characters_is_not_applicable(text_statistics, text):
 
 
 @pytest.mark.parametrize("text", ["a", "A", "数a", "ǅ", "é", "Ж", "x²"])
-def test_what_has_cased_characters(text):
+def test_texts_with_cased_characters(text):
     assert has_cased_characters(text)
 
 
-def test_where_there_is_nothing_to_divide(text_statistics):
+def test_a_mean_of_zero_or_no_token_is_not_applicable(text_statistics):
     assert scored(text_statistics, [-1.0], []).reason == "the text in lower case has no scored token"
     zero = scored(text_statistics, [0.0, 0.0], [-1.0])
     assert (zero.score, zero.status) == (None, "not_applicable")

@@ -1,4 +1,4 @@
-"""Max-Rényi: entropies by hand, the share of positions that is averaged, and orders that read what may be lacking."""
+"""Max-Rényi: entropies by hand, the share of positions that is averaged, and missing power sums."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_entropy_of_k_equal_tokens_is_log_k_in_every_order(text_statistics: 
     assert scores(statistics, settings) == pytest.approx(by_hand, abs=1e-6)
 
 
-def test_what_is_lacking_is_said_by_the_orders_that_read_it(text_statistics: Make) -> None:
+def test_only_orders_that_read_power_sums_need_them(text_statistics: Make) -> None:
     statistics = replace(statistics_of(text_statistics, P), extras={POWER_SUMS: UnmetNeed("not run")})
     found = MAX_RENYI.score(statistics, [{"alpha": alpha} for alpha in ("0.5", "1", "2", "inf")])
     assert [(one.status, one.reason) for one in found] == [
@@ -83,7 +83,7 @@ def test_more_positions_and_higher_orders_never_score_lower(
     assert np.diff(np.array(orders, dtype=float)).min() >= -1e-4, "an entropy falls with its order"
 
 
-def test_the_label_is_that_of_the_published_form() -> None:
+def test_the_label_of_the_published_form_omits_its_switch() -> None:
     assert MAX_RENYI.to_json({"alpha": "2", "k": 0.0}) == '{"alpha":"2","k":0.0}'
     assert MAX_RENYI.to_json({"select": "min"}) == '{"alpha":"1","k":0.1,"select":"min"}'
 

@@ -20,7 +20,7 @@ shares = st.floats(0, 1, exclude_min=True)
 
 
 def twin(values: list[float], k: float) -> float:
-    """As the definition says, with Python's own numbers."""
+    """Compute the mean of the lowest values by its definition, with Python's own numbers."""
     chosen = sorted(values)[: max(1, int(len(values) * k))]
     return math.fsum(chosen) / len(chosen)
 
@@ -92,7 +92,7 @@ def test_the_reduction_is_in_float64():
 
 
 def test_min_k_plus_plus_without_mu_or_sigma(text_statistics):
-    """Zhang et al. 2025, table 3: the ablations are Min-K%'s own score, and it standardised by halves."""
+    """Zhang et al. 2025, table 3: the ablations omit the mean, the standard deviation, or both."""
     statistics = text_statistics([-1.0, -2.0, -6.0], mean=[-3.0, -4.0, -4.0], std=[2.0, 4.0, 1.0])
     settings = [{"k": 1.0, "mu": mu, "sigma": sigma} for mu in (True, False) for sigma in (True, False)]
     found = [one.score for one in MIN_K_PLUS_PLUS.score(statistics, settings)]
@@ -102,7 +102,7 @@ def test_min_k_plus_plus_without_mu_or_sigma(text_statistics):
 
 
 def smoothed(values, window):
-    """Moving means as the definition says, with Python's own numbers."""
+    """Compute moving means by their definition, with Python's own numbers."""
     return [math.fsum(values[at : at + window]) / window for at in range(len(values) - window + 1)]
 
 
@@ -127,7 +127,7 @@ def test_a_window_equals_its_twin_and_needs_as_many_tokens(text_statistics, valu
     if len(values) < window:
         outcomes = MIN_K.score(text_statistics(values), settings)
         assert {(one.score, one.status) for one in outcomes} == {(None, "not_applicable")}
-        assert outcomes[0].reason == f"fewer scored tokens than the {window} of a window"
+        assert outcomes[0].reason == f"the text has fewer than {window} scored tokens, the length of a window"
         return
     expected = [twin(smoothed(values, window), one["k"]) for one in GRID]
     assert scores(MIN_K, text_statistics(values), settings) == pytest.approx(expected, rel=1e-9, abs=1e-9)

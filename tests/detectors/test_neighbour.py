@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import pytest
@@ -6,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.neighbour import NEIGHBOUR, NEIGHBOURS
+from audit_pipeline.detectors.perturbed import NEIGHBOUR, NEIGHBOURS
 from audit_pipeline.errors import ConfigError
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=12)
@@ -14,8 +13,7 @@ logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=12)
 
 def scored(text_statistics, own, neighbours, ns):
     extras = {NEIGHBOURS: [text_statistics(one) for one in neighbours]}
-    statistics = dataclasses.replace(text_statistics(own), extras=extras)
-    return NEIGHBOUR.score(statistics, [{"n": n} for n in ns])
+    return NEIGHBOUR.score(text_statistics(own, extras=extras), [{"n": n} for n in ns])
 
 
 def test_neighbour_by_hand(text_statistics):
@@ -36,7 +34,7 @@ def test_neighbour_equals_its_twin(text_statistics, own, neighbours, data):
 def test_too_few_neighbours_are_not_applicable(text_statistics):
     few, many = scored(text_statistics, [-1.0], [[-2.0]] * 7, [7, 8])
     assert few == (1.0, "ok", None)
-    assert many == (None, "not_applicable", "the text has 7 neighbours of the 8 that the score averages")
+    assert many == (None, "not_applicable", "the text has 7 neighbours, but the score averages 8")
 
 
 def test_a_neighbour_without_a_scored_token_does_not_count(text_statistics):
@@ -45,7 +43,7 @@ def test_a_neighbour_without_a_scored_token_does_not_count(text_statistics):
     assert three.status == "not_applicable"
 
 
-def test_a_bad_neighbour_fails_only_what_averages_it(text_statistics):
+def test_a_neighbour_that_is_not_finite_fails_only_the_settings_that_average_it(text_statistics):
     outcomes = scored(text_statistics, [-1.0], [[-2.0], [math.nan], [-2.0]], [1, 2, 3])
     assert [one.status for one in outcomes] == ["ok", "failed", "failed"]
     assert [one.status for one in scored(text_statistics, [math.nan], [[-2.0]], [1])] == ["failed"]

@@ -30,7 +30,7 @@ def block(marker: str) -> str:
 
 
 @pytest.mark.parametrize("brought", [BranchStatistics, PowerSums, Temperatures, TokenFrequencies])
-def test_the_page_names_every_array_that_a_need_brings(brought: type) -> None:
+def test_the_page_names_every_array_of_every_need(brought: type) -> None:
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     names = [f"`{field.name}`" for field in fields(brought)]
     assert [row for row in rows if all(name in row for name in names)], f"no row names {', '.join(names)}"

@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import pytest
@@ -10,14 +9,11 @@ from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL, WBC_W
 
 BOTH = [{"form": "difference"}, {"form": "ratio"}]
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)
-
-
 EVERY = [*BOTH, {"form": "wbc"}]
 
 
 def scored(text_statistics, own, reference, settings=BOTH):
-    extras = {REFERENCE_MODEL: text_statistics(reference)}
-    return REFERENCE.score(dataclasses.replace(text_statistics(own), extras=extras), settings)
+    return REFERENCE.score(text_statistics(own, extras={REFERENCE_MODEL: text_statistics(reference)}), settings)
 
 
 def test_reference_by_hand(text_statistics):
@@ -55,15 +51,6 @@ def test_a_reference_loss_of_exactly_zero(text_statistics):
     assert "is 0" in ratio.reason
 
 
-def voting(own, other, windows):
-    """As the definition says, with Python's own numbers; values are whole, so that sums are exact."""
-    shares = []
-    for window in (min(one, len(own)) for one in windows):
-        sums = [(sum(own[at : at + window]), sum(other[at : at + window])) for at in range(len(own) - window + 1)]
-        shares.append(sum(mine > theirs for mine, theirs in sums) / len(sums))
-    return sum(shares) / len(windows)
-
-
 def test_votes_by_hand(text_statistics):
     own, other = [-1.0, -5.0, -1.0], [-2.0, -2.0, -2.0]
     assert compute_vote_share(own, other, [1]) == pytest.approx(2 / 3)
@@ -82,7 +69,12 @@ def test_votes_by_hand(text_statistics):
 def test_votes_equal_their_twin_and_turn_with_the_sides(text_statistics, pairs):
     own, other = ([float(value) for value in side] for side in zip(*pairs, strict=True))
     [outcome] = scored(text_statistics, own, other, [{"form": "wbc"}])
-    assert outcome.score == pytest.approx(voting(own, other, WBC_WINDOWS), abs=1e-12)
+    shares = []
+    # The values are whole numbers, so their sums are exact.
+    for window in (min(one, len(own)) for one in WBC_WINDOWS):
+        sums = [(sum(own[at : at + window]), sum(other[at : at + window])) for at in range(len(own) - window + 1)]
+        shares.append(sum(mine > theirs for mine, theirs in sums) / len(sums))
+    assert outcome.score == pytest.approx(sum(shares) / len(WBC_WINDOWS), abs=1e-12)
     [turned] = scored(text_statistics, other, own, [{"form": "wbc"}])
     assert outcome.score + turned.score <= 1 + 1e-12
     [likelier] = scored(text_statistics, [value / 2 for value in own], other, [{"form": "wbc"}])
@@ -91,7 +83,7 @@ def test_votes_equal_their_twin_and_turn_with_the_sides(text_statistics, pairs):
 
 def test_votes_need_the_same_tokens(text_statistics):
     reference = text_statistics([-1.0, -2.0], token_id=[0, 7])
-    own = dataclasses.replace(text_statistics([-1.0, -2.0], token_id=[0, 8]), extras={REFERENCE_MODEL: reference})
+    own = text_statistics([-1.0, -2.0], token_id=[0, 8], extras={REFERENCE_MODEL: reference})
     difference, wbc = REFERENCE.score(own, [{}, {"form": "wbc"}])
     assert (difference.score, wbc.score, wbc.status) == (0.0, None, "not_applicable")
     assert wbc.reason == "the reference model does not score the same tokens of the text"

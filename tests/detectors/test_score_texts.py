@@ -48,7 +48,7 @@ def test_scores_are_those_of_the_detector(table, statistics_table):
     assert by_key["a", "zlib", "{}"] == by_key["e", "zlib", "{}"]
 
 
-def test_texts_without_a_score_say_why(table):
+def test_texts_without_a_score_have_a_reason(table):
     rows = {row["example_id"]: row for row in table.to_pylist()}
     assert (rows["b"]["score"], rows["b"]["status"]) == (None, "not_applicable")
     assert rows["b"]["reason"] == "the text has no scored token"

@@ -16,16 +16,9 @@ tokens = st.lists(
 
 
 def of(text_statistics, drawn):
-    """Statistics of (log-probability, entropy)."""
+    """Return statistics of (log-probability, entropy)."""
     logprob, entropy = zip(*drawn, strict=True)
     return text_statistics(logprob, mean=[-one for one in entropy])
-
-
-def twin(drawn, k, max_entropy):
-    """As the definition says: the mean, or None where nothing is selected."""
-    places = sorted(range(len(drawn)), key=lambda place: (drawn[place][0], place))[: int(len(drawn) * k)]
-    chosen = [drawn[place][0] for place in places if drawn[place][1] < max_entropy]
-    return math.fsum(chosen) / len(chosen) if chosen else None
 
 
 def test_surp_by_hand(text_statistics):
@@ -36,7 +29,7 @@ def test_surp_by_hand(text_statistics):
     assert SURP.to_json({}) == '{"k":0.4,"max_entropy":2.0}'
 
 
-def test_the_entropy_has_to_be_strictly_below(text_statistics):
+def test_the_entropy_must_be_strictly_below_the_limit(text_statistics):
     statistics = of(text_statistics, [(-9.0, 2.0), (-8.0, 1.0), (-1.0, 0.1), (-1.0, 0.1), (-1.0, 0.1)])
     assert [one.score for one in SURP.score(statistics, [{}])] == [-8.0]
 
@@ -57,14 +50,14 @@ def test_nothing_selected_is_not_applicable(text_statistics):
 
 
 @given(drawn=st.lists(tokens, min_size=2, max_size=2))
-def test_reasons_are_those_of_the_setting_not_of_the_text(text_statistics, drawn):
+def test_reasons_do_not_depend_on_the_text(text_statistics, drawn):
     one, other = (SURP.score(of(text_statistics, text), GRID) for text in drawn)
     for mine, theirs in zip(one, other, strict=True):
         if mine.reason and theirs.reason and mine.reason.startswith("k=") is theirs.reason.startswith("k="):
             assert mine.reason == theirs.reason
 
 
-def test_of_equal_tokens_at_the_border_the_first_are_taken(text_statistics):
+def test_of_equally_likely_tokens_the_first_are_selected(text_statistics):
     # Three tie for two places; the model is unsure at one of them.
     tied = [(-7.0, 1.0), (-7.0, 5.0), (-7.0, 1.0), (-0.5, 0.1), (-0.5, 0.1)]
     assert [one.score for one in SURP.score(of(text_statistics, tied), [{}])] == [-7.0]
@@ -76,8 +69,10 @@ def test_of_equal_tokens_at_the_border_the_first_are_taken(text_statistics):
 def test_surp_equals_its_twin(text_statistics, drawn):
     found = [one.score for one in SURP.score(of(text_statistics, drawn), GRID)]
     for ours, setting in zip(found, GRID, strict=True):
-        expected = twin(drawn, setting["k"], setting["max_entropy"])
-        assert ours == (None if expected is None else pytest.approx(expected, rel=1e-12, abs=1e-300))
+        places = sorted(range(len(drawn)), key=lambda place: (drawn[place][0], place))[: int(len(drawn) * setting["k"])]
+        chosen = [drawn[place][0] for place in places if drawn[place][1] < setting["max_entropy"]]
+        expected = pytest.approx(math.fsum(chosen) / len(chosen), rel=1e-12, abs=1e-300) if chosen else None
+        assert ours == expected
 
 
 @given(drawn=tokens)

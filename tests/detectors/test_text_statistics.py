@@ -42,7 +42,7 @@ def test_slices_and_chunks_keep_their_rows(statistics_table, start):
     assert len(StatisticsIndex(table.slice(start))) == 4 - start
 
 
-def test_large_lists_are_taken_too(statistics_table):
+def test_large_lists_are_accepted(statistics_table):
     table = statistics_table(TEXTS)
     large = table.set_column(
         table.schema.get_field_index("logprob"), "logprob", table["logprob"].cast(pa.large_list(pa.float32()))

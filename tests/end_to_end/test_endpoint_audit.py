@@ -22,7 +22,7 @@ from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
-from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
+from audit_pipeline.scoring.backends import Endpoints, estimate_probe_tokens
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only
@@ -149,7 +149,7 @@ def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Worksp
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
     told = done(workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet"))
-    assert "the model at the endpoint of served changed" in told
+    assert "the model at the endpoint of served has changed" in told
     done(workspace.run("report"))
     assert state(workspace) == [("stale", why)]
     plan = answered(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]
@@ -277,12 +277,12 @@ def test_a_reference_model_that_cannot_be_asked_costs_one_detector(compared: Wor
 
     server.bend = refuse
     told = done(compared.run(*AUDIT_HERE)).replace("\n", " ")
-    assert "served: the server was not asked" in told
+    assert "served: the probe of the server failed" in told
     by_detector = scores(compared)
     assert by_detector["loss"] == {("ok", None)}
     [(status, reason)] = by_detector["reference"]
     assert status == "not_applicable"
-    assert "has not been asked yet" in str(reason)
+    assert "has not been probed yet" in str(reason)
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_what_is_cached_is_of_use_while_the_server_is_out_of_reach(
     monkeypatch.setitem(EndpointClient.__init__.__kwdefaults__, "patience", RetryPolicy(attempts=1, first_pause=0.0))
     server.stop()
     told = done(workspace.run(*AUDIT, "--again")).replace("\n", " ")
-    assert "the server was not asked" in told
+    assert "the probe of the server failed" in told
     assert "0 computed" in told
     assert scores(workspace)["loss"] == {("ok", None)}
     file = workspace.root / "texts.csv"

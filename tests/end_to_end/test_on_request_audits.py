@@ -108,7 +108,7 @@ def test_a_chunk_is_scored_in_all_of_its_context(workspace: Workspace) -> None:
             assert abs(scores[example_id, "loss", "{}"]["score"] - alone) > 1e-3, "the context makes a difference"
         lower = scores[example_id, "lowercase", "{}"]
         assert (lower["score"], lower["status"]) == (None, "not_applicable")
-        assert lower["reason"] == "the text is scored in the context of an input: it has no pass of its own"
+        assert lower["reason"] == "the text is scored after a context, so the model has not read the text alone"
     assert {row["status"] for (_, detector, _), row in scores.items() if detector == "infilling"} == {"ok"}
 
 

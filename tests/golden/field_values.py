@@ -1,7 +1,7 @@
-"""Golden values of the field's detectors (../shared/golden/field_*.jsonl), and the embedded model's answers to compare.
+"""Golden values of the field's detectors (../shared/golden/field_*.jsonl), and our values on the embedded model.
 
-Some golden detectors belong to nothing that is shipped, and no test reads them: ``max_prob_gap``, ``rank`` and
-``acmia_deriv_ac``, which are no detectors here (docs/detectors.md).
+No test reads the golden values of ``max_prob_gap``, ``rank`` and ``acmia_deriv_ac``, which are no detectors of this
+project (docs/detectors.md).
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ ABSOLUTE, RELATIVE = 5e-5, 2e-5
 needs_golden_values = pytest.mark.skipif(
     not (GOLDEN / ONE_PASS).exists(), reason="the golden values (../shared/golden) are not on this machine"
 )
-"""To be a test module's ``pytestmark``."""
+"""The ``pytestmark`` of test modules that need golden values."""
 
 
 @dataclass(frozen=True)
 class GoldenValue:
-    """One value: of which text, by which detector under which parameters (both as the golden file spells them).
+    """A golden value of a text. Detector and parameters are spelled as in the golden file.
 
-    ``value`` is the one from float64 logits where the file has it, None for minus infinity; ``row`` is the whole line.
+    Attributes:
+        value: The value from float64 logits if the file has it. None is minus infinity.
+        row: The whole line of the file.
     """
 
     text: str
@@ -50,13 +52,13 @@ class GoldenValue:
 
 
 def rows_of(file: str) -> list[dict[str, Any]]:
-    """The lines of a golden file."""
+    """Return the lines of a golden file."""
     return [json.loads(line) for line in (GOLDEN / file).read_text(encoding="utf-8").splitlines()]
 
 
 @cache
 def wikimia_rows(file: str) -> Sequence[Mapping[str, Any]]:
-    """Every row of a file of WikiMIA: ``input`` is its text, ``label`` 1 for a member."""
+    """Return the rows of a file of WikiMIA: ``input`` is the text, ``label`` is 1 for a member."""
     lines = (SHARED / "benchmarks" / "wikimia" / file).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -66,18 +68,12 @@ def wikimia_text(file: str, row: int) -> str:
 
 
 def golden_values(file: str, *detectors: str) -> list[GoldenValue]:
-    """The values of ``detectors``, in the file's order; there is at least one of each."""
-    found = [
-        GoldenValue(
-            wikimia_text(row["file"], row["row"]),
-            row["detector"],
-            row["parameters"],
-            row.get("float64", row["score"]),
-            row,
-        )
-        for row in rows_of(file)
-        if row["detector"] in detectors
-    ]
+    """Return the values of ``detectors`` in file order. Each detector has at least one value."""
+    found = []
+    for row in rows_of(file):
+        if row["detector"] in detectors:
+            text, value = wikimia_text(row["file"], row["row"]), row.get("float64", row["score"])
+            found.append(GoldenValue(text, row["detector"], row["parameters"], value, row))
     assert {one.detector for one in found} == set(detectors)
     return found
 
@@ -86,7 +82,7 @@ RealModel = tuple[TokenizedModel, ForwardPass]
 
 
 def as_published(real_model: RealModel, real_data: DataPaths) -> TokenizedModel:
-    """The model as the authors' code has it: the tokenizer as it is, so the first token is not scored."""
+    """Return the model as the authors' code uses it: without a start token, so the first token is not scored."""
     always, _ = real_model
     return load_tokenized(apply_overrides(always.entry, start_token_policy="tokenizer"), real_data)
 
@@ -99,9 +95,14 @@ def scored(
     *,
     kinds: Sequence[Kind] = ("base",),
 ) -> Mapping[tuple[str, str, str], Outcome]:
-    """Our outcome by text, detector and label of the setting, through a session and its cache (in ``real_data``).
+    """Score texts, and return the outcome by text, detector and label of the setting.
 
-    ``wanted`` are detectors by name with their settings, what a setting leaves out at its default.
+    Args:
+        texts: The texts.
+        wanted: The settings by detector. Missing parameters have their defaults.
+        real_model: The embedded model.
+        real_data: The folder of the cache.
+        kinds: The kinds of statistics of the text pass.
     """
     selection = [
         (get_detector(name), [{**get_detector(name).default, **one} for one in settings])
@@ -110,23 +111,22 @@ def scored(
     distinct = list(dict.fromkeys(texts))
     session = Session(as_published(real_model, real_data), selection, real_data, user_inputs=UserInputs())
     session.run(distinct, lambda _: real_model[1], kinds=kinds)
-    rows = session.score([str(number) for number in range(len(distinct))], distinct).to_pylist()
-    return {
-        (distinct[int(row["example_id"])], row["detector"], row["parameters"]): Outcome(
-            row["score"], row["status"], row["reason"]
-        )
-        for row in rows
-    }
+    outcomes = {}
+    for row in session.score(distinct, distinct).to_pylist():
+        key = row["example_id"], row["detector"], row["parameters"]
+        outcomes[key] = Outcome(row["score"], row["status"], row["reason"])
+    return outcomes
 
 
 def far_off(
     pairs: Iterable[tuple[GoldenValue, float | None]], *, absolute: float = ABSOLUTE, relative: float = RELATIVE
 ) -> list[tuple[Mapping[str, Any], float | None]]:
-    """Of golden values and ours, those that differ by more than ``absolute`` plus ``relative``; None equals None."""
-    return [(one.row, ours) for one, ours in pairs if not _near(one.value, ours, absolute, relative)]
-
-
-def _near(golden: float | None, ours: float | None, absolute: float, relative: float) -> bool:
-    if golden is None or ours is None:
-        return golden is ours
-    return abs(ours - golden) <= absolute + relative * abs(golden)
+    """Return the golden and own values that differ by more than ``absolute`` plus ``relative``. None equals None."""
+    off = []
+    for golden, ours in pairs:
+        is_near = golden.value is ours
+        if golden.value is not None and ours is not None:
+            is_near = abs(ours - golden.value) <= absolute + relative * abs(golden.value)
+        if not is_near:
+            off.append((golden.row, ours))
+    return off

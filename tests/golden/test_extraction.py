@@ -16,7 +16,7 @@ from tests.golden.field_values import PREFIX, RealModel, as_published, golden_va
 pytestmark = [pytest.mark.slow, needs_golden_values]
 
 
-def test_every_golden_probability_of_a_suffix_is_met(
+def test_every_golden_probability_of_a_suffix_is_reproduced(
     real_model: RealModel, real_data: DataPaths, tmp_path: Path
 ) -> None:
     values = golden_values(PREFIX, "extraction_log_pz")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from audit_pipeline.detectors.detector import ParameterValue
-from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarized_distance
+from audit_pipeline.detectors.perturbed import STREAM, TEXT, Copying, compute_polarized_distance
 from audit_pipeline.detectors.reference import compute_vote_share
 from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies
@@ -51,12 +51,12 @@ def setting_of(one: GoldenValue) -> dict[str, ParameterValue]:
 
 
 def expected(one: GoldenValue) -> GoldenValue:
-    """An empty selection, which the golden file gives a number, is no score here."""
+    """Return the value, or None for an empty selection, for which the golden file has a number."""
     return one if one.value != one.parameters.get("empty") else GoldenValue(**{**vars(one), "value": None})
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_every_golden_value_is_met(name: str, real_model: RealModel, real_data: DataPaths) -> None:
+def test_every_golden_value_is_reproduced(name: str, real_model: RealModel, real_data: DataPaths) -> None:
     values = golden_values(ONE_PASS, name)
     detector, settings = get_detector(OURS[name]), [setting_of(one) for one in values]
     ours = scored([one.text for one in values], {detector.name: settings}, real_model, real_data)
@@ -68,8 +68,8 @@ def test_every_golden_value_is_met(name: str, real_model: RealModel, real_data: 
     assert {found.status for one, found in pairs if one.value is None} <= {"not_applicable"}
 
 
-def test_votes_of_windows_are_met_but_for_ties(real_model: RealModel, real_data: DataPaths) -> None:
-    """The entropies of the same pass stand in for a reference model's losses; a near-tie may fall either way."""
+def test_votes_of_windows_are_reproduced_except_ties(real_model: RealModel, real_data: DataPaths) -> None:
+    """The entropies of the same pass replace a reference model's losses. A near-tie may fall either way."""
     values = golden_values(ONE_PASS, "wbc")
     scored([one.text for one in values], {"loss": [{}]}, real_model, real_data)
     known = Session(as_published(real_model, real_data), [], real_data).statistics([one.text for one in values])
@@ -92,7 +92,7 @@ def golden_permutations(seeds: str) -> list[dict[str, Any]]:
 
 
 def of_the_stream() -> list[str]:
-    """The texts of the authors' stream, in its order: the file's first 12 members, then its first 12 non-members."""
+    """Return the texts of the authors' stream in order: the file's first 12 members, then its first 12 non-members."""
     rows = wikimia_rows("WikiMIA_length32.jsonl")
     return [text for label in (1, 0) for text in [str(row["input"]) for row in rows if row["label"] == label][:12]]
 
@@ -116,7 +116,7 @@ def test_the_stream_over_a_file_is_that_of_the_authors() -> None:
     assert {text: ours[text] for text in golden} == golden
 
 
-def test_the_polarized_distance_of_every_text_is_met(real_model: RealModel, real_data: DataPaths) -> None:
+def test_the_polarized_distance_of_every_text_is_reproduced(real_model: RealModel, real_data: DataPaths) -> None:
     values = golden_values(PREFIX, "pac.polarized_distance")
     assert len(values) == 12
     texts = [one.text for one in values]
@@ -133,7 +133,7 @@ def test_the_polarized_distance_of_every_text_is_met(real_model: RealModel, real
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [TEXT, STREAM])
-def test_every_golden_value_of_pac_is_met(seeds: str, real_model: RealModel, real_data: DataPaths) -> None:
+def test_every_golden_value_of_pac_is_reproduced(seeds: str, real_model: RealModel, real_data: DataPaths) -> None:
     rule = {TEXT: "per_text_sha256", STREAM: "stream"}[seeds]
     values = [one for one in golden_values(PREFIX, "pac") if one.parameters["seed_rule"] == rule]
     assert len(values) == 12

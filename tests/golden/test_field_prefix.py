@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import pytest
 
 from audit_pipeline.detectors.loss import compute_mean_logprob
@@ -37,7 +35,7 @@ GAMMAS = (0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 def block(side: str) -> list[str]:
-    """The texts that the golden prefixes of a side are made of, the longest one."""
+    """Return the texts of the longest golden prefix of a side."""
     found = [row["prefix_rows"][side] for row in rows_of(PREFIX) if side in row.get("prefix_rows", {})]
     longest = max(found, key=len)
     assert all(one == longest[: len(one)] for one in found)
@@ -63,13 +61,7 @@ def measured(
     return session, session.statistics(texts)
 
 
-def ours(
-    measured: tuple[Session, Statistics], values: Iterable[GoldenValue], of: Callable[[GoldenValue], float]
-) -> list[tuple[GoldenValue, float | None]]:
-    return [(one, of(one)) for one in values]
-
-
-def test_the_log_likelihoods_are_met(measured: tuple[Session, Statistics]) -> None:
+def test_the_log_likelihoods_are_reproduced(measured: tuple[Session, Statistics]) -> None:
     _, statistics = measured
     needs = {"recall.ll_given_nonmembers": NONMEMBER_PREFIX, "recall.ll_given_members": MEMBER_PREFIX}
 
@@ -83,11 +75,13 @@ def test_the_log_likelihoods_are_met(measured: tuple[Session, Statistics]) -> No
 
     values = golden_values(PREFIX, "recall.ll", *needs)
     assert len(values) == 12 + 36 + 36
-    assert far_off(ours(measured, values, of), absolute=0.0, relative=RELATIVE) == []
+    assert far_off([(one, of(one)) for one in values], absolute=0.0, relative=RELATIVE) == []
 
 
 @pytest.mark.parametrize(("name", "number", "absolute"), [("recall", 36, 0.0), ("con_recall", 324, CANCELLED)])
-def test_the_scores_are_met(name: str, number: int, absolute: float, measured: tuple[Session, Statistics]) -> None:
+def test_the_scores_are_reproduced(
+    name: str, number: int, absolute: float, measured: tuple[Session, Statistics]
+) -> None:
     session, _ = measured
     values = golden_values(PREFIX, name)
     assert len(values) == number
@@ -97,5 +91,5 @@ def test_the_scores_are_met(name: str, number: int, absolute: float, measured: t
         for row in session.score([str(place) for place in range(len(texts))], texts).to_pylist()
         if row["detector"] == name
     }
-    found = ours(measured, values, lambda one: scores[one.text, canonical_json(one.parameters)])
+    found = [(one, scores[one.text, canonical_json(one.parameters)]) for one in values]
     assert far_off(found, absolute=absolute, relative=0.0 if absolute else RELATIVE) == []

@@ -56,7 +56,7 @@ def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: Da
 
 
 def position_of(one: GoldenValue, known: Statistics) -> tuple[str, int]:
-    """What the only position of a value at k = 0 follows: the word that the text begins with, and how many tokens."""
+    """Return the context of the single position at k = 0: the first word of the text, and the number of tokens."""
     assert one.parameters["k"] == 0, f"where more than one position is averaged, none is far off: {one.row}"
     statistics = known.find(one.text)
     assert statistics is not None

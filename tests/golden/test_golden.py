@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from audit_pipeline.detectors.registry import select
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def published_infilling() -> Selection:
-    """Infilling as the authors' code has it, up to the largest m that there are golden scores of."""
+    """Return infilling as in the authors' code, up to the largest m with golden scores."""
     [(detector, settings)] = select(["infilling"], grid=True, overrides={"infilling": {"last_token_as_future": False}})
     return [(detector, [setting for setting in settings if int(setting["m"]) <= LARGEST_M])]
 
@@ -38,15 +36,15 @@ def published_infilling() -> Selection:
     [select(FROM_A_PASS, grid=True), published_infilling()],
     ids=["one pass and lowercase", "infilling"],
 )
-def test_every_golden_score_is_met(
-    selection: Selection, which: slice, real_model: RealModel, real_data: DataPaths, tmp_path: Path
+def test_every_golden_score_is_reproduced(
+    selection: Selection, which: slice, real_model: RealModel, real_data: DataPaths
 ) -> None:
     detectors = [detector.name for detector, _ in selection]
     rows = [row for row in rows_of(FILE) if row["detector"] in detectors]
     chosen = sorted({(row["file"], row["row"]) for row in rows})[which]
     texts = {f"{file}:{number}": wikimia_text(file, number) for file, number in chosen}
     assert len(texts) == len(chosen) > 1
-    session = Session(as_published(real_model, real_data), selection, DataPaths(tmp_path))
+    session = Session(as_published(real_model, real_data), selection, real_data)
     session.run(list(texts.values()), lambda wanted: real_model[1])
 
     scores = session.score(list(texts), list(texts.values())).to_pylist()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from audit_pipeline.extras.unlearning.measures import compute_exact_memorization, compute_extraction_strength
@@ -16,12 +14,12 @@ METRICS = {"exact_memorization": compute_exact_memorization, "extraction_strengt
 pytestmark = needs_golden_values
 
 
-def test_every_golden_value_of_memorisation_is_met(real_model: RealModel, real_data: DataPaths, tmp_path: Path) -> None:
-    """The authors leave out the last token, and give 1/n where the last one is no first choice: so does the test."""
+def test_every_golden_value_of_memorisation_is_reproduced(real_model: RealModel, real_data: DataPaths) -> None:
+    """The authors omit the last token, and return 1/n if the last token is not the argmax. The test does the same."""
     values = golden_values(PREFIX, *METRICS)
     assert [sum(value.detector == name for value in values) for name in METRICS] == [24, 36]
     texts = [value.text for value in values]
-    session = Session(as_published(real_model, real_data), [], DataPaths(tmp_path))
+    session = Session(as_published(real_model, real_data), [], real_data)
     session.run(texts, lambda wanted: real_model[1])
     known = session.statistics(texts)
     for value in values:

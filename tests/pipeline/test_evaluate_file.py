@@ -311,16 +311,16 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
     assert (tmp_path / "mixed_findings").stat().st_mode & 0o777 == 0o700, "it may hold texts"
     for told in (
         "2 × label is neither 1, 0 nor empty",
-        "1 × score is no number",
+        "1 × the score is not a number",
         "1 × the file has no score of the text",
-        "1 × the score is not a number (NaN)",
+        "1 × the score is NaN",
         "Evaluated: 40 texts in 40 groups (20 members, 20 non-members)",
         "calibrating: 42 texts in 42 groups",
         "Labelled texts without a score by score: 2",
     ):
         assert told in done.stdout
-    assert "2 label(s) not understood, their rows left out: 'yes' (2)" in done.stderr
-    assert "2 infinite scores were placed beyond" in done.stderr
+    assert "2 label(s) not understood, so their rows are skipped: 'yes' (2)" in done.stderr
+    assert "2 infinite score(s) were replaced by finite scores" in done.stderr
     scores = query_warehouse(
         DataPaths(tmp_path / "mixed_findings").warehouse, "FROM scores WHERE status = 'ok'"
     ).to_pylist()
@@ -329,7 +329,7 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
     (left_out,) = [
         fact["value"]
         for fact in report_of(tmp_path / "mixed_findings")["benchmarks"][0]["manifest"]
-        if fact["name"] == "left_out › a model › reasons › the score is not a number (NaN)"
+        if fact["name"] == "left_out › a model › reasons › the score is NaN"
     ]
     assert left_out == "1"
 
@@ -422,12 +422,12 @@ PAIRED = on_both_sides(20, 40)
             "are 1 members and 1 of unknown label; add texts that the model cannot have read",
         ),
         ([{"score": None, "label": 1}] * 3, "no row has a score and a label; 3 × the file has no score"),
-        ([{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}], "not understood, their rows left out"),
+        ([{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}], "not understood, so their rows are skipped"),
         (
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],
             "the file's column 'split' leaves only one side to evaluate",
         ),
-        (on_both_sides(240), "480 texts are on both sides, as member and as non-member"),
+        (on_both_sides(240), "480 texts are both member and non-member"),
         (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "the 40 texts with a score are 40 non-members"),
     ],
 )
@@ -563,7 +563,7 @@ def test_with_known_members_it_is_known_by_detector_whose_sign_was_forgotten(tmp
 def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> None:
     result = evaluate(kept(tmp_path / "both.parquet", on_both_sides(30, 300)), "--design", "randomised", "--json")
     assert result.exit_code == 0, result.output
-    assert "60 texts are on both sides, as member and as non-member" in result.output
+    assert "60 texts are both member and non-member" in result.output
     assert re.search(r"both\.parquet.{1,9}1, ", result.output)
     warehouse = DataPaths(tmp_path / "both_findings").warehouse
     assert query_warehouse(warehouse, "SELECT count(*) AS n FROM examples").to_pylist() == [{"n": 300}]

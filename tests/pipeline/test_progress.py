@@ -14,7 +14,7 @@ from audit_pipeline.pipeline import console, progress
 from audit_pipeline.pipeline.dagster import resources
 from audit_pipeline.pipeline.dagster.resources import ProgressReporter
 from audit_pipeline.pipeline.progress import AnyProgress, format_progress, progress_bar
-from audit_pipeline.scoring.file_progress import FileProgress
+from audit_pipeline.scoring.file import FileProgress
 from audit_pipeline.token_statistics.run import Phase, Progress
 
 HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=3000, seconds=3.0)

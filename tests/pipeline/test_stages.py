@@ -75,7 +75,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     # The tiny model has no reference model, no frequencies were counted with its tokenizer, and too few texts are for
     # calibration to make a prefix of seven.
     reasons = {row["detector"]: row["reason"] for row in table.to_pylist() if row["status"] == "not_applicable"}
-    assert "raise calibration_fraction" in reasons["recall"]
+    assert "Raise calibration_fraction" in reasons["recall"]
     by_detector: dict[str, set[str]] = {}
     for row in table.to_pylist():
         by_detector.setdefault(row["detector"], set()).add(row["status"])
@@ -131,7 +131,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
 
 
 def test_without_any_statistics_nothing_is_scored(workspace: Workspace) -> None:
-    with pytest.raises(DataError, match="has been run on none of these texts"):
+    with pytest.raises(DataError, match="has not been run on any of these texts"):
         score_and_store_pair(PAIR, workspace.model("tiny"), workspace.paths, step("scores"))
     assert not workspace.paths.table("scores").exists()
 
@@ -193,7 +193,7 @@ def test_it_is_told_why_there_is_no_reference_model(workspace: Workspace) -> Non
     said: list[str] = []
     run_other_models(workspace.model("tiny"), [PAIR], workspace.paths, forward_of, said.append)
     [words] = said
-    assert words.startswith("tiny: detectors that need another model are not computed: no reference model: give")
+    assert words.startswith("tiny: detectors that require another model have no scores: no reference model: give")
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import namedtuple
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -24,12 +25,8 @@ def plugin() -> ModuleType:
     return module
 
 
-class Gathered(NamedTuple):
-    """vLLM's LogprobsTensors, as far as the plugin touches it."""
-
-    logprob_token_ids: torch.Tensor
-    logprobs: torch.Tensor
-    selected_token_ranks: torch.Tensor
+# The fields of vLLM's LogprobsTensors that the plugin reads.
+Gathered = namedtuple("Gathered", ["logprob_token_ids", "logprobs", "selected_token_ranks"])
 
 
 class Sampler:
@@ -60,7 +57,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     return modules
 
 
-def test_two_columns_are_appended_for_22_alone(plugin: ModuleType, vllm: dict[str, Any]) -> None:
+def test_two_columns_are_appended_only_if_22_logprobs_are_requested(plugin: ModuleType, vllm: dict[str, Any]) -> None:
     plugin.register()
     plugin.register()  # vLLM may call it more than once a process
     logprobs = torch.randn(600, 64, generator=torch.Generator().manual_seed(0)).mul(3).log_softmax(-1)
@@ -80,7 +77,7 @@ def test_two_columns_are_appended_for_22_alone(plugin: ModuleType, vllm: dict[st
     torch.testing.assert_close(found.logprobs[:, -2:].double(), torch.stack((mean, std), dim=1), atol=1e-5, rtol=0)
 
 
-def test_a_token_of_probability_zero_counts_nothing(plugin: ModuleType) -> None:
+def test_a_token_of_probability_zero_does_not_change_the_moments(plugin: ModuleType) -> None:
     logprobs = torch.tensor([[0.5, 0.5, 0.0]]).log()
     assert plugin.moments(logprobs).tolist() == [[pytest.approx(-0.693147), pytest.approx(0.0, abs=1e-6)]]
 

@@ -504,7 +504,7 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
         assert "stated" not in answer_of(0.6, 0.7, **SOUND, **changes)["explanation"]
     test = set_test(p_value=0.001, claim_level="sound test", stated_by="whoever ran this")
     assert "as stated by whoever ran this" in test["explanation"]
-    assert "nothing here can check it" in describe_claim_level("sound test", "whoever ran this")
+    assert "Nothing here can check this" in describe_claim_level("sound test", "whoever ran this")
     assert describe_verdict("randomised by design", "whoever ran this").startswith("As stated by whoever ran this: w")
 
 

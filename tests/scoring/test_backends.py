@@ -1,4 +1,4 @@
-"""The one model in memory: given again as long as it is wanted, freed before another one takes its place."""
+"""The holder of a single model: the model is reused, and freed before another model is loaded."""
 
 from __future__ import annotations
 
@@ -20,30 +20,26 @@ from audit_pipeline.token_statistics.backend import Backend
 
 
 class Weights:
-    """What takes the memory."""
+    """A stand-in for the weights of a model."""
 
 
 class Loader:
-    """Counts what it makes ready, and sees whether what it made before is still there."""
+    """A loader that records the loaded models, and whether the earlier model was still in memory."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
         self.earlier_in_memory: list[bool] = []
-        self._latest: weakref.ref[Weights] | None = None
+        self.latest: Callable[[], object] = lambda: None
 
     def __call__(self, model: TokenizedModel) -> Backend:
         gc.collect()
-        self.earlier_in_memory.append(self._latest is not None and self._latest() is not None)
+        self.earlier_in_memory.append(self.latest() is not None)
         self.loaded.append(model.entry.name)
         weights = Weights()
-        # A cycle, as modules of a model have: only the collector frees it.
+        # The modules of a model form a cycle, which only the garbage collector frees.
         weights.itself = weights  # type: ignore[attr-defined]
-        self._latest = weakref.ref(weights)
+        self.latest = weakref.ref(weights)
         return cast(Backend, weights)
-
-    @property
-    def holds(self) -> bool:
-        return self._latest is not None and self._latest() is not None
 
 
 @pytest.fixture
@@ -52,7 +48,7 @@ def model(tiny_folder: Callable[..., Path], tmp_path: Path) -> TokenizedModel:
 
 
 def with_entry(model: TokenizedModel, **changes: Any) -> TokenizedModel:
-    """The same weights under another entry."""
+    """Return the same weights under another entry."""
     entry = model.entry.model_copy(update=changes)
     return replace(model, located=replace(model.located, entry=entry))
 
@@ -75,7 +71,7 @@ def test_the_same_model_is_loaded_once(model: TokenizedModel) -> None:
     ],
     ids=["devices", "endpoint", "start token"],
 )
-def test_the_same_weights_divided_asked_or_started_otherwise_are_another_model(
+def test_other_devices_endpoints_or_start_tokens_are_another_model(
     model: TokenizedModel, change: Callable[[TokenizedModel], TokenizedModel]
 ) -> None:
     held, load = HeldModel(), Loader()
@@ -85,7 +81,7 @@ def test_the_same_weights_divided_asked_or_started_otherwise_are_another_model(
     assert load.loaded == [model.entry.name] * 2
 
 
-def test_the_earlier_one_is_gone_before_the_next_is_loaded(
+def test_the_earlier_model_is_freed_before_the_next_is_loaded(
     model: TokenizedModel, tiny_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
     held, load = HeldModel(), Loader()
@@ -96,7 +92,7 @@ def test_the_earlier_one_is_gone_before_the_next_is_loaded(
     assert load.earlier_in_memory == [False, False, False]
 
 
-def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
+def test_after_a_failed_load_no_model_is_held(model: TokenizedModel) -> None:
     held, load = HeldModel(), Loader()
     held.ensure_loaded(model, load)
 
@@ -106,6 +102,6 @@ def test_what_cannot_be_loaded_leaves_none_held(model: TokenizedModel) -> None:
     with pytest.raises(ModelError, match="no room"):
         held.ensure_loaded(with_entry(model, devices="auto"), fails)
     gc.collect()
-    assert not load.holds
+    assert load.latest() is None
     held.ensure_loaded(model, load)
     assert len(load.loaded) == 2, "the one before was freed for it"

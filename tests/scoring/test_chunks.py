@@ -1,4 +1,4 @@
-"""Dividing a file's texts."""
+"""The division of a file's texts into chunks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from audit_pipeline.scoring.file import ChunkLimits, split_texts_into_chunks
     st.integers(1, 8),
     st.integers(1, 100),
 )
-def test_every_text_is_in_one_chunk_in_order_and_no_chunk_is_larger_than_it_may_be(
-    lengths: list[int], most: int, characters: int
-) -> None:
+def test_every_text_is_in_one_chunk_in_order_within_the_limits(lengths: list[int], most: int, characters: int) -> None:
     rows = [TextRow(f"t:{n}", n, "x" * length, {}) for n, length in enumerate(lengths)]
     divided = list(split_texts_into_chunks(rows, ChunkLimits(most, characters)))
     assert [row for chunk in divided for row in chunk] == rows

@@ -1,4 +1,4 @@
-"""Copies of a text with words swapped: whose they are, in what order random numbers are drawn, what is run."""
+"""Copies of a text with swapped words: their random numbers, their passes and their scores."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from made_files import write_rows
 from tiny_models import SENTENCES, Tiny, never, twin_statistics
 
-from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, compute_polarized_distance
+from audit_pipeline.detectors.perturbed import STREAM, TEXT, Copying, compute_polarized_distance
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file
 from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies
-from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.needs.provider import UserInputs, list_derived_texts
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
 
@@ -35,7 +34,7 @@ def pac(seeds: str) -> Selection:
 
 
 def scored_file(texts: Sequence[str], seeds: str, tiny: Tiny, folder: Path, at_a_time: int) -> list[float | None]:
-    """Scores of the rows of a file that is worked on so many rows at a time."""
+    """Return the scores of a file that is scored in chunks of ``at_a_time`` rows."""
     model, forward = tiny("llama")
     file = write_rows(folder / f"{at_a_time}.jsonl", [{"text": text} for text in texts])
     out = folder / f"{at_a_time}.parquet"
@@ -46,7 +45,7 @@ def scored_file(texts: Sequence[str], seeds: str, tiny: Tiny, folder: Path, at_a
 
 
 def by_hand(text: str, copies: Sequence[str], tiny: Tiny) -> float:
-    """The score from passes of the test's own."""
+    """Compute the score from passes of the bare model."""
     own, *others = (
         compute_polarized_distance(twin_statistics(*tiny("llama"), one)["logprob"]) for one in (text, *copies)
     )
@@ -62,8 +61,8 @@ def test_a_copy_has_every_word_once_and_the_seed_decides(words: int, alpha: floa
     assert found == draw_word_orders(words, alpha, n, random.Random(seed))
 
 
-def test_the_draws_of_a_seed_stay_what_they_are() -> None:
-    """What is in the caches would otherwise no longer be found."""
+def test_the_draws_of_a_seed_are_unchanged() -> None:
+    """Otherwise cached copies would not be found."""
     assert draw_word_orders(4, 0.3, 3, random.Random(0)) == [[3, 1, 2, 0], [0, 1, 3, 2], [0, 1, 3, 2]]
     assert draw_word_orders(10, 0.3, 2, random.Random(1)) == [
         [0, 7, 9, 3, 1, 5, 6, 4, 8, 2],
@@ -80,7 +79,7 @@ def test_copies_keep_every_blank() -> None:
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
-def test_a_text_has_its_own_copies_wherever_it_stands(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
+def test_the_copies_of_a_text_do_not_depend_on_its_position(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
     way = Copying(0.3, 5, TEXT)
     expected = [None if text == "word" else by_hand(text, make_shuffled_copies(text, way), tiny) for text in TEXTS]
     assert scored_file(TEXTS, TEXT, tiny, tmp_path, at_a_time) == [
@@ -117,7 +116,7 @@ def test_what_is_planned_is_run_once(tiny: Tiny, tmp_path: Path) -> None:
     assert again.run(texts, never).extra_passes["copies"].tokens_computed == 0
 
 
-def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
+def test_copies_that_were_not_run_are_the_reason(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     Session(model, [], DataPaths(tmp_path)).run(TEXTS[:2], lambda wanted: forward)
     rows = Session(model, pac(TEXT), DataPaths(tmp_path)).score(["a"], TEXTS[:1]).to_pylist()
@@ -127,12 +126,12 @@ def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seeds", "where", "words"),
     [
-        (STREAM, {}, "over the rows of a file"),
-        (TEXT, {"in_context": True}, "in the context of an input"),
-        (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "in the context of an input"),
+        (STREAM, {}, "requires the rows of a file"),
+        (TEXT, {"in_context": True}, "the text is scored after a context"),
+        (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "the text is scored after a context"),
     ],
 )
-def test_where_there_are_no_copies(
+def test_audits_with_a_stream_and_texts_after_a_context_have_no_copies(
     seeds: str, where: Mapping[str, object], words: str, tiny: Tiny, tmp_path: Path
 ) -> None:
     session = Session(tiny("llama")[0], pac(seeds), DataPaths(tmp_path), **where)  # type: ignore[arg-type]

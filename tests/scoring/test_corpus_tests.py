@@ -1,4 +1,4 @@
-"""The order test with a model: the numbers are those of the bare model, refusals are rows."""
+"""The order test with a model: its numbers are those of the bare model, and refusals are rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_likelihood_of_orders_is_that_by_the_bare_model(ordered: Callable[..
 
 
 def test_the_order_that_the_model_prefers_gives_a_small_p_value(ordered: Callable[..., CorpusTest], tiny: Tiny) -> None:
-    """In each shard of three the likeliest of the six orders is taken as the published one."""
+    """In each shard of three items, the likeliest of the six orders is the published order."""
     items = [f"{word} {place}" for place, word in enumerate(["net", "boat", "sail"] * 20)]
     preferred: list[str] = []
     for shard in divide_into_shards(60, 20):
@@ -74,7 +74,7 @@ def test_the_order_that_the_model_prefers_gives_a_small_p_value(ordered: Callabl
     assert "one-sided t-test" in by_t.method
 
 
-def test_shards_are_sized_to_what_the_model_reads_at_once(ordered: Callable[..., CorpusTest]) -> None:
+def test_shards_fit_into_the_context_of_the_model(ordered: Callable[..., CorpusTest]) -> None:
     # 80 items: ten shards of eight by themselves, which are far longer than 64 tokens.
     long = [f"the harbour was quiet, number {place}" for place in range(80)]
     done = ordered(long)
@@ -84,7 +84,7 @@ def test_shards_are_sized_to_what_the_model_reads_at_once(ordered: Callable[...,
     refused = ordered(long, shards=10)
     assert (refused.status, refused.p_value, refused.n_held_out) == ("refused", None, 0)
     assert refused.reason is not None
-    assert "the model reads 64 at once" in refused.reason
+    assert "the model reads 64 tokens at once" in refused.reason
     assert f"at least {shards} shards" in refused.reason
 
 
@@ -98,10 +98,14 @@ def test_a_test_set_that_cannot_be_tested_is_a_refused_row(ordered: Callable[...
         ordered([f"{'the harbour was quiet ' * 2}{place}" for place in range(60)]).reason,
     ]
     assert reasons == [
-        "the test needs at least 40 items, and there are 19. Fewer do not have 100 random orders in all in 10 shards",
-        "9 shards, the test needs 10",
-        "90 random orders in all shards together, the test needs 100",
-        "the test needs at least 78 items, and there are 44. Fewer do not have 100 random orders in all in 30 shards",
-        "even 2 items a shard do not fit into the 64 tokens of a pass",
-        "30 random orders in all shards together, the test needs 100; items as long as these call for more of them",
+        "the test requires at least 40 items, but there are 19. With fewer items, 10 shards have fewer than 100 random "
+        "orders in total",
+        "there are 9 shards, but the test requires 10",
+        "there are 90 random orders in all shards together, but the test requires 100",
+        "the test requires at least 78 items, but there are 44. With fewer items, 30 shards have fewer than 100 random "
+        "orders in total",
+        "even shards of 2 items do not fit into the 64 tokens that the model reads at once",
+        "there are 30 random orders in all shards together, but the test requires 100. Items of this length "
+        "require more "
+        "shards, and therefore more items",
     ]

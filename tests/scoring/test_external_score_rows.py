@@ -1,4 +1,4 @@
-"""The columns of a table of scores say what its rows say, taken one by one, in every format."""
+"""The reader of tables of scores equals a twin that reads the rows one by one, in every format."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from made_files import write_rows
+from profiles import max_examples
 
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
@@ -58,47 +59,38 @@ TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
     "sha256": (pa.large_string(), ["a1", "b2", "", None]),
     "published": (pa.timestamp("us", "Asia/Tokyo"), [datetime(2024, 5, 31, 23), datetime(1000, 1, 1), None]),
 }
-WAY_TO_LABELS = (
-    ": 1 member, 0 non-member, empty unknown. `corpus-audit score` copies the column label of the file that it scores"
-)
+TEXT_COLUMNS = ("label", "group", "collection", "published", "text", "words")
 
 
-def row_by_row(file: Path) -> Given:
-    """What :func:`read_external_scores` is to find, by the definition of each column, a row at a time."""
+def expect_tables(file: Path) -> Given:
+    """Return what :func:`read_external_scores` must find, row by row, by the definition of each column.
+
+    Raises:
+        DataError: If the file must be refused. The message is the beginning of the expected message.
+    """
     found = read_rows(file)
     columns = {name for row in found.rows for name in row.values}
-    for needed in ("score", "label"):
-        if needed not in columns:
-            has = ", ".join(sorted(columns)) or "no column"
-            way = WAY_TO_LABELS if needed == "label" else ""
-            raise DataError(f"{file}: there is no column '{needed}'; the file has: {has}. Add '{needed}'{way}")
-    # `corpus-audit score` writes the column of groups even where the scored file names none.
-    if not any(plain(row.values.get("group")) for row in found.rows):
-        columns.discard("group")
+    for name in ("score", "label"):
+        if name not in columns:
+            available = ", ".join(sorted(columns)) or "no column"
+            raise DataError(f"{file}: there is no column '{name}'. The file has: {available}. Add the column '{name}'")
+    # `corpus-audit score` writes the column of groups even if the scored file has no groups.
+    has_groups = any(clean(row.values.get("group")) for row in found.rows)
     id_column = next((name for name in ("example_id", "example_index", "id") if name in columns), None)
-    counted: dict[str, int] = {}
+    detectors = [clean(row.values.get("detector")) + clean(row.values.get("parameters")) for row in found.rows]
+    if id_column is None and len({detectors.count(one) for one in detectors}) > 1:
+        raise DataError(
+            f"{file}: the detectors have different numbers of rows, so the rows of a text cannot be matched"
+        )
     texts: dict[str, Given] = {}
     scores: dict[tuple[str, str, str], tuple[float | None, str | None]] = {}
-    skipped = [(one.location, one.index, one.reason) for one in found.skipped]
-    labels = LabelReader()
-    ids = []
-    for row in found.rows:
+    skipped, labels = [(one.location, one.index, one.reason) for one in found.skipped], LabelReader()
+    for place, row in enumerate(found.rows):
+        identity = f"{detectors[:place].count(detectors[place]):07d}"
         if id_column is not None:
-            ids.append(plain(row.values.get(id_column)))
-        else:
-            detector = plain(row.values.get("detector")) + plain(row.values.get("parameters"))
-            counted[detector] = counted.get(detector, -1) + 1
-            ids.append(f"{counted[detector]:07d}")
-    if len(set(counted.values())) > 1:
-        raise DataError(
-            f"{file}: the detectors have different numbers of rows, so the rows of a text cannot be matched. Add a "
-            "column 'example_id'"
-        )
-    for row, identity in zip(found.rows, ids, strict=True):
+            identity = clean(row.values.get(id_column))
         try:
-            text = read_text(row.values, identity, columns)
-            score = score_of(row.values.get("score"))
-            setting = setting_of(row.values)
+            text, setting, score = parse_row(row.values, identity, has_groups)
         except ValueError as error:
             if isinstance(error, SpellingError):
                 labels.count_not_understood(row.values.get("label"))
@@ -107,98 +99,90 @@ def row_by_row(file: Path) -> Given:
         first = texts.setdefault(identity, {**text, "location": row.location})
         for name in ("label", "group", "collection", "split"):
             if first[name] != text[name]:
-                raise DataError(
-                    f"{row.location}: the {name} of the text {identity} is {text[name]!r}, but at "
-                    f"{first['location']} it is {first[name]!r}. Correct one of the rows"
-                )
+                there = f"at {first['location']} it is {first[name]!r}. Correct one of the rows."
+                raise DataError(f"{row.location}: the {name} of the text {identity} is {text[name]!r}, but {there}")
         if (identity, *setting) in scores:
-            raise DataError(
-                f"{row.location}: {setting[0]} scores the text {identity} a second time. Delete one of the scores"
-            )
+            raise DataError(f"{row.location}: {setting[0]} scores the text {identity} a second time.")
         scores[identity, *setting] = score
-    spelt = labels.describe_not_understood("their rows left out")
+    if all(score is None for score, _ in scores.values()):
+        raise DataError(f"{file}: no row has a score")
+    # Equal texts with both labels are skipped. No text here is long enough to be a near-duplicate.
+    sides = {(text["same"], text["label"]) for text in texts.values() if text["same"]}
+    both = {same for same, label in sides if label == 1 and (same, 0) in sides}
+    kept = {name: text for name, text in texts.items() if text["label"] is None or text["same"] not in both}
+    if not kept:
+        raise DataError(f"{file}: there is nothing to compare")
+    splits: dict[str, str] = {}
+    for text in texts.values():
+        if text["split"] is not None and splits.setdefault(text["group"], text["split"]) != text["split"]:
+            raise DataError(f"{text['location']}: the group {text['group']} is in both splits.")
+    spelt = labels.describe_not_understood("so their rows are skipped")
     return {
-        "scores": [(*key, *placed(key, scores)) for key in scores],
-        "texts": [{"id": identity, **text} for identity, text in texts.items()],
+        "scores": [(*key, *replace_infinite(key, scores)) for key in scores if key[0] in kept],
+        # A group is in the split that any of its texts names.
+        "texts": [
+            {"id": name, "split": splits.get(text["group"], "evaluation") if splits else None}
+            | {column: text[column] for column in TEXT_COLUMNS}
+            for name, text in kept.items()
+        ],
         "skipped": skipped,
         "spelt": [] if spelt is None else [spelt],
     }
 
 
-def plain(value: object) -> str:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value).strip()
+def clean(cell: object) -> str:
+    return "" if cell is None or (isinstance(cell, float) and math.isnan(cell)) else str(cell).strip()
 
 
-def read_text(values: Any, identity: str, columns: set[str]) -> Given:
+def parse_row(values: Any, identity: str, has_groups: bool) -> tuple[Given, tuple[str, str], Any]:
+    """Return the text of a row, its detector with parameters, and its score with the reason for a missing score."""
+    cells = {name: clean(values.get(name)) for name in LOOSE}
     if not identity:
         raise ValueError("the row has no example_id")
-    label, split, group = parse_label(values.get("label")), plain(values.get("split")), plain(values.get("group"))
-    if split not in ("", "calibration", "evaluation"):
+    label, published = parse_label(values.get("label")), values.get("published")
+    if cells["split"] not in ("", "calibration", "evaluation"):
         raise ValueError("split is neither calibration nor evaluation")
-    if "group" in columns and not group:
+    if has_groups and not cells["group"]:
         raise ValueError("the row has no group")
-    text = plain(values.get("text"))
-    return {
+    try:
+        day = date.fromisoformat(cells["published"][:10]) if cells["published"] else None
+    except ValueError:
+        raise ValueError("published is not a date such as 2024-05-31") from None
+    text = {
         "label": label,
-        "group": group or identity,
-        "collection": plain(values.get("collection")) or "given",
-        "split": split or None,
-        "published": read_day(values.get("published")),
-        "text": text,
-        "words": len(text.split()),
-        "same": " ".join(text.casefold().split()) or plain(values.get("sha256")),
+        "group": cells["group"] if has_groups else identity,
+        "collection": cells["collection"] or "given",
+        "split": cells["split"] or None,
+        "published": published.date() if isinstance(published, datetime) else day,
+        "text": cells["text"],
+        "words": len(cells["text"].split()),
+        "same": " ".join(cells["text"].casefold().split()) or cells["sha256"],
     }
-
-
-def on_both_sides(texts: list[Given]) -> set[str]:
-    """The ids of the texts that are another of the other side, too. None here is long enough to be nearly another."""
-    sides: dict[str, set[int]] = {}
-    for text in texts:
-        if text["label"] is not None and text["same"]:
-            sides.setdefault(text["same"], set()).add(text["label"])
-    return {text["id"] for text in texts if text["label"] is not None and sides.get(text["same"]) == {0, 1}}
-
-
-def read_day(value: object) -> date | None:
-    if isinstance(value, datetime):
-        return value.date()
     try:
-        return date.fromisoformat(plain(value)[:10]) if plain(value) else None
+        score = float(cells["score"]) if cells["score"] else None
     except ValueError:
-        raise ValueError("published is no date (2024-05-31)") from None
-
-
-def score_of(value: object) -> tuple[float | None, str | None]:
-    if isinstance(value, float) and math.isnan(value):
-        return None, "the score is not a number (NaN)"
-    if not plain(value):
-        return None, "the file has no score of the text"
-    try:
-        score = float(plain(value))
-    except ValueError:
-        raise ValueError("score is no number") from None
-    if math.isnan(score):
-        return None, "the score is not a number (NaN)"
-    return (score if abs(score) <= 1e100 else math.copysign(math.inf, score)), None
-
-
-def setting_of(values: Any) -> tuple[str, str]:
-    name, written = plain(values.get("detector")) or "score", values.get("parameters")
+        raise ValueError("the score is not a number") from None
+    reason = None if cells["score"] else "the file has no score of the text"
+    if (isinstance(values.get("score"), float) and not cells["score"]) or (score is not None and math.isnan(score)):
+        score, reason = None, "the score is NaN"
+    elif score is not None and abs(score) > 1e100:
+        score = math.copysign(math.inf, score)
+    name, written = cells["detector"] or "score", values.get("parameters")
     if name == "blind_control":
-        raise ValueError("a detector cannot be called blind_control: that is the classifier that sees no model")
+        raise ValueError("'blind_control' is the name of the blind control, so a detector cannot have it")
     try:
-        parameters = written if isinstance(written, dict) else json.loads(plain(written) or "{}")
+        parameters = written if isinstance(written, dict) else json.loads(cells["parameters"] or "{}")
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):
-        raise ValueError("parameters are no JSON object")
+        raise ValueError("the parameters are not a JSON object")
     if name in REGISTRY and set(parameters) <= set(REGISTRY[name].parameters):
-        return name, REGISTRY[name].to_json(parameters)
-    said = ", ".join(f"{key}={value}" for key, value in sorted(parameters.items()))
-    return f"{name} {said}".strip(), "{}"
+        return text, (name, REGISTRY[name].to_json(parameters)), (score, reason)
+    assignments = ", ".join(f"{key}={value}" for key, value in sorted(parameters.items()))
+    return text, (f"{name} {assignments}".strip(), "{}"), (score, reason)
 
 
-def placed(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | None]:
+def replace_infinite(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | None]:
     score, problem = scores[key]
     if score is None or math.isfinite(score):
         return score, problem
@@ -212,16 +196,15 @@ def placed(key: tuple[str, str, str], scores: Any) -> tuple[float | None, str | 
     return ends[score > 0], None
 
 
-def by_columns(file: Path) -> Given:
-    """The same from the tables that :func:`read_external_scores` makes."""
+def read_tables(file: Path) -> Given:
+    """Return the tables of :func:`read_external_scores` in the form of :func:`expect_tables`."""
     found = read_external_scores(file, Pair("mine", "a model"), "run", calibration=0.5, seed=1, language="en")
     given_splits = [row["split"] if found.names_splits else None for row in found.examples.to_pylist()]
     names = ("example_id", "detector", "parameters", "score", "reason")
-    of_text = ("label", "group", "collection", "published", "text", "words")
     return {
         "scores": [tuple(row[name] for name in names) for row in found.scores.to_pylist()],
         "texts": [
-            {"id": row["example_id"], "split": split, **{name: row[name] for name in of_text}}
+            {"id": row["example_id"], "split": split, **{name: row[name] for name in TEXT_COLUMNS}}
             for row, split in zip(found.examples.to_pylist(), given_splits, strict=True)
         ],
         "skipped": [(one.location, one.index, one.reason) for one in found.skipped],
@@ -229,41 +212,19 @@ def by_columns(file: Path) -> Given:
     }
 
 
-def assert_the_same(file: Path) -> None:
-    refused, wanted = "", {}
+def check_tables(file: Path) -> None:
     try:
-        wanted = row_by_row(file)
+        expected = expect_tables(file)
     except DataError as error:
-        refused = str(error)
-    if refused:
-        with pytest.raises(DataError, match=f"^{re.escape(refused)}$"):
-            by_columns(file)
-        return
-    splits = {text["group"]: text["split"] for text in wanted["texts"] if text["split"] is not None}
-    divided = any(text["split"] not in (None, splits.get(text["group"])) for text in wanted["texts"])
-    unscored = all(score is None for *_, score, _ in wanted["scores"])
-    left_out = on_both_sides(wanted["texts"])
-    if not unscored and len(left_out) == len(wanted["texts"]):
-        with pytest.raises(DataError, match="this comparison could not find anything"):
-            by_columns(file)
-        return
-    if divided or unscored:
-        with pytest.raises(DataError, match="is in both splits" if not unscored else "no row has a score"):
-            by_columns(file)
-        return
-    for text in wanted["texts"]:
-        text.pop("location")
-        text.pop("same")
-        # A group is in the split that any of its texts names.
-        text["split"] = splits.get(text["group"], "evaluation") if splits else None
-    wanted["texts"] = [text for text in wanted["texts"] if text["id"] not in left_out]
-    wanted["scores"] = [score for score in wanted["scores"] if score[0] not in left_out]
-    assert by_columns(file) == {name: wanted[name] for name in ("scores", "texts", "skipped", "spelt")}
+        with pytest.raises(DataError, match=f"^{re.escape(str(error))}"):
+            read_tables(file)
+    else:
+        assert read_tables(file) == expected
 
 
 @st.composite
 def tables(draw: st.DrawFn, cells: dict[str, list[Any]]) -> list[Given]:
-    """Rows that hold mostly what can be used, now and then a cell that is drawn from ``cells``."""
+    """Draw rows whose cells are mostly usable. Some cells are drawn from ``cells``."""
     needed = {name for name in ("score", "label") if draw(st.integers(0, 19))}
     others = [name for name in cells if name not in ("score", "label")]
     columns = [*needed, *draw(st.lists(st.sampled_from(others), unique=True))]
@@ -286,7 +247,7 @@ def tables(draw: st.DrawFn, cells: dict[str, list[Any]]) -> list[Given]:
     return rows
 
 
-# The second and the third are one text, the first and the last by their digest; the fourth is of neither side.
+# The second and third text are equal, and so are the first and last by their digest. The fourth has no label.
 BOTH_SIDES: list[Given] = [
     {"score": 0.1, "label": 1, "text": "", "sha256": "a1"},
     {"score": 0.2, "label": 1, "text": "two words", "sha256": "b2"},
@@ -297,16 +258,16 @@ BOTH_SIDES: list[Given] = [
 ]
 
 
-def rows_of(names: str, *rows: tuple[Any, ...]) -> list[Given]:
+def build_rows(names: str, *rows: tuple[Any, ...]) -> list[Given]:
     return [dict(zip(names.split(), row, strict=True)) for row in rows]
 
 
-WITHOUT_IDS = rows_of("score label detector", (1, 1, "x"), (2, 0, "x"), (3, 1, "y"), (4, 0, "y"))
-SETTINGS = rows_of(
+WITHOUT_IDS = build_rows("score label detector", (1, 1, "x"), (2, 0, "x"), (3, 1, "y"), (4, 0, "y"))
+SETTINGS = build_rows(
     "example_id score label detector parameters",
     *(("a", 1, 1, "min_k", '{"k": 0.20}'), ("a", 1, 1, "mine", '{"b": 2, "a": 1}'), ("b", 0, 0, "mine", "{}")),
 )
-SPLITS = rows_of(
+SPLITS = build_rows(
     "example_id score label group split",
     *(("a", 0, 0, "one", "calibration"), ("b", 0, 1, "two", "evaluation"), ("c", 0, 0, "one", "evaluation")),
 )
@@ -314,40 +275,38 @@ BY_HAND: list[list[Given]] = [
     *(BOTH_SIDES, BOTH_SIDES[1:3], WITHOUT_IDS, WITHOUT_IDS[:3], SETTINGS, SPLITS[:2], SPLITS),
     [{"score": 1.0}],
     [{"label": 1}],
-    rows_of("score label", (None, 1), (math.nan, 0)),
-    rows_of("score label detector", (1, 1, "blind_control"), (1, 1, "mine")),
-    rows_of("example_id score label", ("a", 1, 1), ("a", 1, 1)),
-    rows_of("example_id score label detector", ("a", 1, 1, "x"), ("a", 1, 0, "y")),
+    build_rows("score label", (None, 1), (math.nan, 0)),
+    build_rows("score label detector", (1, 1, "blind_control"), (1, 1, "mine")),
+    build_rows("example_id score label", ("a", 1, 1), ("a", 1, 1)),
+    build_rows("example_id score label detector", ("a", 1, 1, "x"), ("a", 1, 0, "y")),
     *(
-        rows_of("score label", *((score, 0) for score in finite), (math.inf, 1), (-math.inf, 1))
+        build_rows("score label", *((score, 0) for score in finite), (math.inf, 1), (-math.inf, 1))
         for finite in ([1e16, 1e16], [1.0, 1.0 + 2**-52], [-5.0])
     ),
 ]
-"""Cases that chance may leave out."""
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+"""Cases that random draws may miss."""
+in_one_folder = max_examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("rows", BY_HAND)
-def test_rows_by_hand_are_read_as_they_are(tmp_path: Path, rows: list[Given]) -> None:
-    assert_the_same(write_rows(tmp_path / "scores.jsonl", rows))
+def test_tables_by_hand_equal_the_twin(tmp_path: Path, rows: list[Given]) -> None:
+    check_tables(write_rows(tmp_path / "scores.jsonl", rows))
 
 
 @in_one_folder
 @given(tables(LOOSE), st.lists(st.tuples(st.integers(0, 13), st.sampled_from(["", "{", "[1]", '{"other": 1}']))))
-def test_lines_of_json_are_read_as_their_rows_are(
-    tmp_path: Path, rows: list[Given], others: list[tuple[int, str]]
-) -> None:
+def test_lines_of_json_equal_the_twin(tmp_path: Path, rows: list[Given], others: list[tuple[int, str]]) -> None:
     lines = [json.dumps(row) for row in rows]
     for place, line in others:
         lines.insert(place, line)
     file = tmp_path / "scores.jsonl"
     file.write_text("\n".join(lines), encoding="utf-8")
-    assert_the_same(file)
+    check_tables(file)
 
 
 @in_one_folder
 @given(tables({name: cells for name, (_, cells) in TYPED.items()}))
-def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[Given]) -> None:
+def test_typed_columns_equal_the_twin(tmp_path: Path, rows: list[Given]) -> None:
     file = tmp_path / "scores.parquet"
     numbered = [{**row, "example_id": number // 2} if "example_id" in row else row for number, row in enumerate(rows)]
     columns = {}
@@ -357,11 +316,11 @@ def test_columns_of_types_are_read_as_their_rows_are(tmp_path: Path, rows: list[
         text = [str(cell) for cell in held]
         columns[name] = pa.array(held, kind) if all(cell in cells or name == "score" for cell in held) else text
     pq.write_table(pa.table(columns), file)
-    assert_the_same(file)
+    check_tables(file)
 
 
-def test_a_file_that_is_read_in_parts_is_read_as_its_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that cannot be used are on both sides of where one part ends."""
+def test_a_file_that_is_read_in_parts_equals_the_twin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unusable rows are before and after the end of a part."""
     monkeypatch.setattr(external_score_rows, "_ROWS_PER_BATCH", 4)
     wrong = {3: "maybe", 4: "ja", 8: "nein"}
     rows = [
@@ -370,11 +329,11 @@ def test_a_file_that_is_read_in_parts_is_read_as_its_rows_are(tmp_path: Path, mo
     ]
     file = tmp_path / "scores.jsonl"
     file.write_text("\n".join([*map(json.dumps, rows), "{"]), encoding="utf-8")
-    assert len(row_by_row(file)["skipped"]) == 4
-    assert_the_same(file)
+    assert len(expect_tables(file)["skipped"]) == 4
+    check_tables(file)
 
 
-def test_a_string_that_is_not_valid_unicode_costs_its_own_row(tmp_path: Path) -> None:
+def test_a_string_that_is_not_valid_unicode_skips_its_row_only(tmp_path: Path) -> None:
     file = tmp_path / "scores.jsonl"
     rows = [{"score": 1.0, "label": 1, "text": "whole"}, {"score": 2.0, "label": 0, "text": "\ud800 lone"}]
     file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A table of scores that a user hands over: what its columns mean, and what cannot be used."""
+"""Tables of scores of a user: the meaning of their columns, and unusable rows."""
 
 from __future__ import annotations
 
@@ -58,19 +58,22 @@ def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
     notes = [note.replace(str(file), "FILE") for note in given.notes[:3] + given.notes[-1:]]
     assert notes == [
         "2 texts of FILE have no score",
-        "1 texts repeat other texts of the table; each repetition counts as a text: scores.parquet:4",
-        "1 row(s) of FILE hold no text: texts.jsonl:3: column 'words' is empty",
-        "2 texts are not in FILE (missing there, or edited since they were scored), so they are left out: "
+        "1 texts repeat other texts of the table. Each repetition counts as a text: scores.parquet:4",
+        "1 row(s) of FILE have no usable text. The first is texts.jsonl:3: column 'words' is empty",
+        "2 texts are not in FILE (missing there, or edited since they were scored), so they are skipped: "
         "scores.parquet:5, scores.parquet:6",
     ]
     without = read_external_scores(scores, PAIR, "run", calibration=0, seed=1, language="en")
-    assert without.notes[-1].endswith("was not computed: name the file that was scored with --texts")
+    assert without.notes[-1].endswith("was not computed. Name the scored file with --texts")
 
 
 def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path: Path) -> None:
     other = ExternallyScoredTexts(Path("t.jsonl"), {text_sha256("other"): "other"}, SkippedRows())
     for row, problem in (
-        ({"score": 1.0, "label": 1, "sha256": text_sha256("a text")}, "t.jsonl: it holds none of the 1 texts of"),
+        (
+            {"score": 1.0, "label": 1, "sha256": text_sha256("a text")},
+            "t.jsonl: the file contains none of the 1 texts of",
+        ),
         ({"score": 1.0, "label": 1}, "there is no column 'sha256'"),
     ):
         with pytest.raises(DataError, match=problem):
@@ -80,9 +83,7 @@ def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_every_detector_of_ours_is_at_its_default_under_the_label_that_its_scores_have(
-    name: str, tmp_path: Path
-) -> None:
+def test_every_spelling_of_the_default_parameters_is_the_default(name: str, tmp_path: Path) -> None:
     labels = [None, "{}", REGISTRY[name].to_json({}), canonical_json(REGISTRY[name].default)]
     rows = [
         {"example_id": str(place), "score": 1.0, "label": 1, "detector": name, "parameters": label}
@@ -93,7 +94,7 @@ def test_every_detector_of_ours_is_at_its_default_under_the_label_that_its_score
     assert found.column("is_default").to_pylist() == [True] * len(labels)
 
 
-def test_labelled_groups_are_divided_and_unknown_ones_audited(tmp_path: Path) -> None:
+def test_labelled_groups_are_split_and_unlabelled_groups_are_audited(tmp_path: Path) -> None:
     rows = [
         {"example_id": f"{side}{one}", "score": 0.0, "label": side, "group": f"{side} {one}"}
         for side in (1, 0, None)
@@ -121,7 +122,7 @@ def test_without_members_every_known_text_is_held_out(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
+def test_unusable_rows_are_counted_by_reason(tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
     file.write_text(
         "example_id,score,label,published\n"
@@ -137,19 +138,20 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
     given = read_external_scores(file, PAIR, "run", calibration=0.5, seed=1, language="en")
     assert given.unused_counts == {
         "label is neither 1, 0 nor empty": 1,
-        "published is no date (2024-05-31)": 1,
-        "score is no number": 1,
+        "published is not a date such as 2024-05-31": 1,
+        "the score is not a number": 1,
         "the file has no score of the text": 1,
         "the row has no example_id": 1,
-        "the score is not a number (NaN)": 1,
+        "the score is NaN": 1,
     }
     assert given.notes[0] == (
-        "1 label(s) not understood, their rows left out: 'maybe' (1); a label is 1 or member, 0 or non-member, or empty"
+        "1 label(s) not understood, so their rows are skipped: 'maybe' (1); a label is 1 or member, 0 or "
+        "non-member, or empty"
     )
-    assert given.notes[1].startswith("1 infinite score was placed beyond the largest or smallest finite one")
+    assert given.notes[1].startswith("1 infinite score(s) were replaced by finite scores")
 
 
-def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Path) -> None:
+def test_the_split_depends_only_on_the_texts_and_the_seed(tmp_path: Path) -> None:
     rows = [{"example_id": f"t{n}", "score": float(n), "label": n % 2, "group": f"g{n // 2}"} for n in range(120)]
     file = written(tmp_path, rows)
 
@@ -169,7 +171,7 @@ def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Pa
 
 
 def test_the_only_setting_of_a_detector_is_its_default(tmp_path: Path) -> None:
-    """A benchmark's own list of combined detectors, say: what it was is not in the file."""
+    """An example is a benchmark's list of combined detectors, which the file does not contain."""
     settings = [("combined", '{"of":"loss,zlib"}'), ("min_k", '{"k":0.3}'), ("min_k", '{"k":0.2}')]
     named = [dict(zip(("detector", "parameters"), one, strict=True)) for one in settings]
     rows = [{"example_id": "a", "score": 1.0, "label": 1, **one} for one in named]

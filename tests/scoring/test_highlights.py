@@ -1,4 +1,4 @@
-"""Which tokens drove the highest scores, and the 50 words of a text that are shown."""
+"""The tokens behind the highest scores, and the 50 words of a text that are shown."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PAIR = Pair("made_60", "tiny")
 
 
 def spans_of(text: str, *, step: int = 3) -> list[tuple[int, int]]:
-    """A text in tokens of ``step`` characters."""
+    """Return the spans of a text in tokens of ``step`` characters."""
     return [(start, min(start + step, len(text))) for start in range(0, len(text), step)]
 
 
-def test_the_lowest_fifth_counts_and_of_equal_ones_the_first() -> None:
+def test_the_lowest_share_of_tokens_is_marked_the_first_of_equal_ones() -> None:
     assert mark_lowest_tokens(np.array([3.0, 1.0, 2.0, 1.0, 9.0]), 0.4).tolist() == [False, True, False, True, False]
     assert mark_lowest_tokens(np.array([1.0, 1.0, 1.0]), 0.2).tolist() == [True, False, False]
 
@@ -47,7 +47,7 @@ def test_a_short_text_is_shown_whole() -> None:
     assert shown.tokens == (0, 1, 2, 3, 4)
 
 
-def test_of_a_long_text_the_stretch_with_the_most_counted_tokens_is_shown() -> None:
+def test_the_excerpt_has_the_most_marked_tokens() -> None:
     words = [f"w{number:03d}" for number in range(200)]
     text = " ".join(words)
     spans = [(5 * number - (number > 0), 5 * number + 4) for number in range(200)]
@@ -71,7 +71,7 @@ def test_a_text_without_blanks_is_cut_by_its_characters() -> None:
     st.integers(1, 7),
     st.integers(0, 2**32 - 1),
 )
-def test_what_is_shown_is_a_stretch_of_the_text_of_at_most_50_words(text: str, step: int, seed: int) -> None:
+def test_an_excerpt_is_part_of_the_text_and_has_at_most_50_words(text: str, step: int, seed: int) -> None:
     spans = spans_of(text, step=step)
     counted = np.random.default_rng(seed).random(len(spans)) < 0.3
     shown = select_excerpt(text, spans, counted)
@@ -93,7 +93,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(workspace: Workspace) -> None:
+def test_the_highest_scores_are_highlighted_with_their_lowest_tokens(workspace: Workspace) -> None:
     model, paths = workspace.model("tiny"), workspace.paths
     tokens = LineageStep.now("tokens", "token_statistics", "1")
     run_passes(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)

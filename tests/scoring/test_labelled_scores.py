@@ -1,4 +1,4 @@
-"""What is kept of labelled texts, and the AUROC from it."""
+"""The stored scores of labelled texts, and their AUROC."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_defaults_are_kept_and_other_settings_are_not() -> None:
     assert [(one.n_members, one.n_nonmembers) for one in found] == [(sum(labels), 40 - sum(labels))] * 2
 
 
-def test_what_the_user_has_set_is_the_default() -> None:
+def test_parameters_of_the_user_are_the_default() -> None:
     kept = LabelledScores(SETTINGS, "label", {"min_k": {"k": 0.1}})
     kept.add(rows([1, 0, 1, 0]), np.array([[1.0, 4.0, 0.0], [2.0, 3.0, 0.0], [3.0, 2.0, 0.0], [4.0, 1.0, 0.0]]))
     assert [(one.parameters, one.auroc) for one in kept.compute_separations()] == [("{}", 0.25), ('{"k":0.1}', 0.75)]
 
 
-def test_texts_without_a_label_or_a_score_are_left_out() -> None:
+def test_texts_without_a_label_or_a_score_are_skipped() -> None:
     kept = LabelledScores([("loss", "{}")], "label")
     kept.add(rows([1, None, "absent", "odd", 0, 1, 0]), np.array([[3.0], [9.0], [9.0], [9.0], [1.0], [np.nan], [2.0]]))
     [one] = kept.compute_separations()

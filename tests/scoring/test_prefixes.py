@@ -1,4 +1,4 @@
-"""Prefixes: which texts they are made of, which they give away, how many there is room for."""
+"""Prefixes: their texts, the texts that they reveal, and the number of shots that fit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,11 +15,10 @@ from made_files import write_rows, written
 from made_rows import make_table
 from tiny_models import CONTEXT, SENTENCES, Tiny, forward_of, save_model, tokenized
 
-from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get_detector, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.models.tokenized_model import TokenizedModel, read_position_border
+from audit_pipeline.models.tokenized_model import read_position_border
 from audit_pipeline.scoring.needs import prefixes
 from audit_pipeline.scoring.needs.prefixes import GIVEN_AWAY
 from audit_pipeline.scoring.needs.provider import UserInputs
@@ -47,18 +48,11 @@ def words(begin: int, count: int) -> str:
     return " ".join(f"w{number}" for number in range(begin, begin + count))
 
 
-class Made(BuiltBenchmark):
-    """A benchmark of rows that a test makes."""
-
-    def __init__(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
-        super().__init__(name, {"words": None, "spec": {}}, DataPaths(Path("nowhere")))
-        self.__dict__["examples"] = make_table(
-            EXAMPLES,
-            [
-                {"example_id": example_id(name, str(row["group"]), str(row["text"])), "benchmark": name, **row}
-                for row in rows
-            ],
-        )
+def build_benchmark(name: str, rows: Sequence[Mapping[str, object]]) -> Any:
+    """Build the attributes of a benchmark that prefixes read."""
+    ids = [example_id(name, str(row["group"]), str(row["text"])) for row in rows]
+    examples = [{"example_id": one, "benchmark": name, **row} for one, row in zip(ids, rows, strict=True)]
+    return SimpleNamespace(name=name, examples=make_table(EXAMPLES, examples))
 
 
 def row(group: str, text: str, label: int | None = NON_MEMBER, split: str = "calibration") -> dict[str, object]:
@@ -70,21 +64,15 @@ def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, st
     model, forward = tiny("llama")
 
     def run(
-        texts: Sequence[str], names: Sequence[str] = BOTH, *, grid: bool = False, **given: object
+        texts: list[str], names: list[str] = BOTH, *, nonmembers: Any = None, members: Any = None, **options: Any
     ) -> dict[tuple[str, str, str], dict[str, object]]:
-        overrides = given.pop("overrides", None)
-        sides = {NON_MEMBERS: given.pop("nonmembers", None), MEMBERS: given.pop("members", None)}
-        known = {side: texts for side, texts in sides.items() if texts is not None}
-        inputs = UserInputs(known=known, **given)  # type: ignore[arg-type]
-        session = Session(
-            model,
-            select(names, grid=grid, overrides=overrides),  # type: ignore[arg-type]
-            DataPaths(tmp_path / "data"),
-            user_inputs=inputs,
-        )
+        sides = {NON_MEMBERS: nonmembers, MEMBERS: members}
+        known = {side: shots for side, shots in sides.items() if shots is not None}
+        inputs = UserInputs(known=known, asked_for=options.pop("asked_for", ()))
+        session = Session(model, select(names, **options), DataPaths(tmp_path / "data"), user_inputs=inputs)
         session.run(texts, lambda _: forward)
-        table = session.score(texts, texts)
-        return {(one["example_id"], one["detector"], one["parameters"]): one for one in table.to_pylist()}
+        rows = session.score(texts, texts).to_pylist()
+        return {(one["example_id"], one["detector"], one["parameters"]): one for one in rows}
 
     return run
 
@@ -92,31 +80,33 @@ def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, st
 # Which texts.
 
 
-def test_shots_are_of_one_side_of_the_calibration_split_one_a_group_in_an_order_of_their_own() -> None:
+def test_shots_are_one_text_per_calibration_group_of_a_side_in_hashed_order() -> None:
     rows = [row(f"g{number}", f"text {number}") for number in range(20)]
     rows += [row("g3", "text 3 again"), row("e", "evaluated", split="evaluation"), row("m", "member", MEMBER)]
     rows += [row("u", "unlabelled", None)]
-    found = collect_benchmark_shots(Made("b", rows), NON_MEMBERS)
+    found = collect_benchmark_shots(build_benchmark("b", rows), NON_MEMBERS)
     assert len(found.texts) == 20
     assert set(found.texts) <= {str(one["text"]) for one in rows[:21]}
     assert list(found.texts) != sorted(found.texts)
     # The order of rows is nothing to it, the name of the benchmark is.
-    assert collect_benchmark_shots(Made("b", rows[::-1]), NON_MEMBERS).texts == found.texts
-    assert collect_benchmark_shots(Made("c", rows), NON_MEMBERS).texts != found.texts
-    assert collect_benchmark_shots(Made("b", rows), MEMBERS).texts == ["member"]
+    assert collect_benchmark_shots(build_benchmark("b", rows[::-1]), NON_MEMBERS).texts == found.texts
+    assert collect_benchmark_shots(build_benchmark("c", rows), NON_MEMBERS).texts != found.texts
+    assert collect_benchmark_shots(build_benchmark("b", rows), MEMBERS).texts == ["member"]
     # A document more or less moves no other: prefixes of several sizes stay nested.
-    fewer = collect_benchmark_shots(Made("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS).texts
+    fewer = collect_benchmark_shots(
+        build_benchmark("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS
+    ).texts
     assert fewer == [text for text in found.texts if text != "text 5"]
 
 
-def test_every_text_of_a_shots_group_is_given_away() -> None:
+def test_every_text_in_the_group_of_a_shot_is_revealed() -> None:
     rows = [row("g", "one text"), row("g", "quite another"), row("h", "a third", split="evaluation")]
-    shots = collect_benchmark_shots(Made("b", rows), NON_MEMBERS)
+    shots = collect_benchmark_shots(build_benchmark("b", rows), NON_MEMBERS)
     assert [shots.find_revealing_shot(str(one["text"])) for one in rows] == [0, 0, None]
 
 
-def test_longer_texts_that_begin_as_a_shot_does_are_given_away_whatever_their_row() -> None:
-    """The shape of WikiMIA: every longer text begins with the 32 words of a row of the shortest file."""
+def test_texts_with_the_beginning_of_a_shot_are_revealed() -> None:
+    """In WikiMIA, every longer text begins with the 32 words of a row of the shortest file."""
     short = [words(100 * number, 32) for number in range(4)]
     longer = [words(100 * number, 64) for number in range(4)]
     shots = Shots([short[2], short[0]], "here", {})
@@ -128,7 +118,7 @@ def test_longer_texts_that_begin_as_a_shot_does_are_given_away_whatever_their_ro
     assert shots.find_revealing_shot(changed.replace(" ", "\n")) == 0
 
 
-def test_a_text_within_another_is_of_its_document() -> None:
+def test_a_text_within_a_shot_is_revealed() -> None:
     shots = Shots([words(0, 10)], "here", {})
     assert shots.find_revealing_shot(f"before {words(0, 10)} behind") == 0
     assert shots.find_revealing_shot(words(2, 3)) == 0
@@ -150,9 +140,9 @@ def test_a_text_in_another_spelling_is_revealed() -> None:
     assert Shots(["!!!"], "here", {}).find_revealing_shot("Really!") is None
 
 
-def test_rows_that_cannot_be_used_are_refused_and_a_text_counts_once(tmp_path: Path) -> None:
+def test_unusable_rows_are_refused_and_repeated_texts_count_once(tmp_path: Path) -> None:
     file = written(tmp_path, "known.jsonl", '{"text": "a"}\nbroken\n{"text": ""}\n{"text": "b"}\n')
-    with pytest.raises(DataError, match=r"2 row\(s\) cannot be used, the first is known\.jsonl:2: "):
+    with pytest.raises(DataError, match=r"2 row\(s\) are unusable. The first is known\.jsonl:2: "):
         read_texts_of_side(file, NON_MEMBERS, None, "label")
     rows = [{"text": text, "label": label} for text, label in (("a", 0), ("b", "perhaps"), ("c", "no"))]
     file = write_rows(tmp_path / "strange.jsonl", rows)
@@ -170,9 +160,9 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
     def known(files: dict[Side, Path], needs: set[object] = both, scored: Path = texts) -> dict[Side, list[str]]:  # type: ignore[assignment]
         return read_known_texts(files, needs, scored, None, "label")  # type: ignore[arg-type]
 
-    with pytest.raises(ConfigError, match=r"--prefix-texts has no effect: none .* choose recall or con_recall with"):
+    with pytest.raises(ConfigError, match=r"--prefix-texts has no effect, .* Select recall or con_recall with"):
         known({NON_MEMBERS: one}, set())
-    with pytest.raises(ConfigError, match=r"--prefix-members has no effect: none .* choose con_recall with"):
+    with pytest.raises(ConfigError, match=r"--prefix-members has no effect, because no .* Select con_recall with"):
         known({NON_MEMBERS: one, MEMBERS: alone}, {NON_MEMBERS.need})
     with pytest.raises(ConfigError, match="--prefix-members without --prefix-texts has no effect"):
         known({MEMBERS: one})
@@ -180,7 +170,7 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
         known({NON_MEMBERS: dash}, scored=dash)
     with pytest.raises(ConfigError, match="--prefix-texts and --prefix-members cannot all read standard input"):
         known({NON_MEMBERS: dash, MEMBERS: dash})
-    with pytest.raises(ConfigError, match=r"1 text\(s\) of --prefix-texts are in the file of --prefix-members"):
+    with pytest.raises(ConfigError, match=r"1 text\(s\) are in the files of both --prefix-texts and --prefix-members"):
         known({NON_MEMBERS: one, MEMBERS: other})
     assert known({NON_MEMBERS: one, MEMBERS: alone}) == {NON_MEMBERS: ["a", "both"], MEMBERS: ["c"]}
 
@@ -188,7 +178,7 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
 # What is scored.
 
 
-def test_texts_have_scores_and_those_given_away_a_reason(measure: Callable[..., dict]) -> None:
+def test_revealed_texts_have_a_reason_instead_of_a_score(measure: Callable[..., dict]) -> None:
     found = measure([*TEXTS, KNOWN[2]], grid=True, nonmembers=KNOWN, members=["ZA"] * 4)
     assert found[TEXTS[0], "recall", '{"shots":1}']["status"] == "ok"
     assert found[TEXTS[0], "recall", '{"shots":4}']["score"] != found[TEXTS[0], "recall", '{"shots":1}']["score"]
@@ -198,7 +188,7 @@ def test_texts_have_scores_and_those_given_away_a_reason(measure: Callable[..., 
     assert found[TEXTS[0], "con_recall", '{"gamma":0.5,"shots":4}']["status"] == "ok"
 
 
-def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_revealed_text_is_not_run_after_the_prefix(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     selection = [(get_detector("recall"), [{"shots": 2, "join": "none"}])]
     session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
@@ -206,7 +196,7 @@ def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Pa
     assert done.texts_computed == len(TEXTS)
 
 
-def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[..., dict]) -> None:
+def test_the_join_changes_the_score_and_the_label(measure: Callable[..., dict]) -> None:
     plain = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2}})
     joined = measure(TEXTS, ["recall"], nonmembers=KNOWN, overrides={"recall": {"shots": 2, "join": "newline"}})
     one, other = plain[TEXTS[0], "recall", '{"shots":2}'], joined[TEXTS[0], "recall", '{"join":"newline","shots":2}']
@@ -215,10 +205,10 @@ def test_the_join_changes_the_score_and_stands_in_the_setting(measure: Callable[
 
 
 @pytest.mark.parametrize(("asked_for", "given"), [(True, None), (True, ["a"]), (False, None), (False, ["a"])])
-def test_what_is_missing_is_an_error_where_it_was_asked_for_or_given(
+def test_missing_shots_are_an_error_if_the_user_named_them(
     asked_for: bool, given: list[str] | None, measure: Callable[..., dict]
 ) -> None:
-    what = "--prefix-texts" if given is None else "takes the texts of 7 known non-members"
+    what = "--prefix-texts" if given is None else "a prefix of 7 requires 7 known non-members"
     if asked_for or given is not None:
         with pytest.raises(ConfigError, match=what):
             measure(TEXTS, ["recall"], nonmembers=given, asked_for={NON_MEMBERS.need} if asked_for else set())
@@ -230,7 +220,7 @@ def test_what_is_missing_is_an_error_where_it_was_asked_for_or_given(
 # Room: the tiny models' context is 64 tokens.
 
 
-def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_default(tiny: Tiny, tmp_path: Path) -> None:
+def test_shots_are_dropped_until_they_fit_and_their_number_is_the_default(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     known = [f"{number}QZXJKVWY" for number in range(7)]
     inputs = UserInputs(known={NON_MEMBERS: known, MEMBERS: [f"{one}ZQJ" for one in known]})
@@ -249,30 +239,34 @@ def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_defaul
     ] == left["recall"][-1:]
 
 
-def test_what_is_asked_for_beside_it_changes_no_score(measure: Callable[..., dict]) -> None:
+def test_other_selected_detectors_do_not_change_a_score(measure: Callable[..., dict]) -> None:
     given = {"nonmembers": [f"{number}QZXJKVWY" for number in range(7)], "members": [f"Z{one}" for one in "ABCDEFG"]}
     alone = measure(TEXTS[1:], ["recall"], **given)
     [left] = {parameters for _, _, parameters in alone}
     assert '"shots":7' not in left
     assert {one["status"] for one in alone.values()} == {"ok"}
-    for join in ("none", "blank_line"):
-        for shots in (1, 3, 7):
-            overrides = {"con_recall": {"join": join, "shots": shots}}
-            beside = measure(TEXTS[1:], **given, overrides=overrides)
-            assert {key: one for key, one in beside.items() if key[1] == "recall"} == alone
+    for join, shots in (("none", 1), ("none", 7), ("blank_line", 3)):
+        overrides = {"con_recall": {"join": join, "shots": shots}}
+        beside = measure(TEXTS[1:], **given, overrides=overrides)
+        assert {key: one for key, one in beside.items() if key[1] == "recall"} == alone
     for overrides in ({"recall": {"join": "blank_line"}}, {}):
         swept = measure(TEXTS[1:], grid=True, **given, overrides=overrides)
         assert ({key: one for key, one in swept.items() if key in alone} == alone) is not bool(overrides)
 
 
-def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_join_that_does_not_fit_does_not_affect_another_join(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     shot = next(
         text
         for text in (words(0, count) for count in range(30, 0, -1))
         if 3 * len(encode(model, [text])[0].token_id) + 1 <= CONTEXT
     )
-    padded = next(f"{shot}{'q' * more}" for more in range(9) if one_more_does_not_fit(model, f"{shot}{'q' * more}"))
+    for padded in (f"{shot}{'q' * more}" for more in range(9)):
+        # A text twice as long fits after the shot, but not after the shot and its join.
+        tokens = 2 * len(encode(model, [padded])[0].token_id)
+        plain, joined = (encode_prefix(model, padded + join) for join in ("", JOINS["blank_line"]))
+        if len(plain.ids) + tokens <= CONTEXT < len(joined.ids) + tokens:
+            break
     selection = [(get_detector("recall"), [{"shots": 1, "join": join} for join in ("none", "blank_line")])]
     session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: [padded]}))
     session.run(["a b"], lambda _: forward)
@@ -281,24 +275,17 @@ def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path
     assert "not even one" in str(rows['{"join":"blank_line","shots":1}']["reason"])
 
 
-def one_more_does_not_fit(model: TokenizedModel, shot: str) -> bool:
-    """Whether a text twice as long fits behind the shot, and does not where its join is behind the shot, too."""
-    tokens = 2 * len(encode(model, [shot])[0].token_id)
-    plain, joined = (encode_prefix(model, shot + join) for join in ("", JOINS["blank_line"]))
-    return len(plain.ids) + tokens <= CONTEXT < len(joined.ids) + tokens
-
-
-def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -> None:
+def test_the_reason_names_a_prefix_that_would_fit(measure: Callable[..., dict]) -> None:
     known = ["a known text", "one more of it"]
     text = "x y z " * 7 + "q q q q"
     shots, label = {"recall": {"shots": 2}}, '{"shots":2}'
     found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides=shots)
     reason = str(found[text, "recall", label]["reason"])
-    assert "do not fit after a prefix of 2 into the 64 tokens" in reason
-    assert reason.endswith(": a prefix of 1 would leave room")
+    assert "do not fit after a prefix of 2 into the context of llama (64 tokens)" in reason
+    assert reason.endswith(": a prefix of 1 would fit")
     longer = "q " * 60
     reason = str(measure([longer], ["recall"], nonmembers=known, overrides=shots)[longer, "recall", label]["reason"])
-    assert reason.endswith(": no prefix leaves room")
+    assert reason.endswith(": no shorter prefix fits")
     assert found[TEXTS[1], "recall", label]["status"] == "ok"
 
 
@@ -308,7 +295,7 @@ def test_a_text_without_room_says_what_would_fit(measure: Callable[..., dict]) -
 @pytest.fixture
 def audited(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
     def make(rows: Sequence[Mapping[str, object]], *, in_context: bool = False) -> Session:
-        monkeypatch.setattr(prefixes, "read_built", lambda paths, name: Made(name, rows))
+        monkeypatch.setattr(prefixes, "read_built", lambda paths, name: build_benchmark(name, rows))
         selection = [one for one in build_audit_selection({}) if one[0].name in BOTH]
         return Session(tiny("llama")[0], selection, DataPaths(tmp_path), benchmark="b", in_context=in_context)
 
@@ -331,7 +318,7 @@ def test_an_audit_scores_the_default_alone_and_its_lineage_names_the_prefix(audi
     assert one["prefix/non-members/7/none"] != other["prefix/non-members/7/none"]
 
 
-def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_prefix_pass_is_planned_and_described(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     session = Session(
         model, select(["recall"]), DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: ["QA"] * 7})
@@ -349,7 +336,7 @@ def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bool, tiny: Tiny, tmp_path: Path) -> None:
+def test_a_prefix_that_is_rerun_with_every_text_counts_in_the_plan(shared: bool, tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths, asked = DataPaths(tmp_path), [{"shots": shots, "join": "none"} for shots in (1, 2)]
     session = Session(
@@ -364,7 +351,7 @@ def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bo
     assert ("each with its prefix run again, 2 passes" in cost) is not shared
 
 
-def test_a_prefix_takes_no_text_beyond_the_border_of_longrope(tmp_path: Path) -> None:
+def test_a_prefix_moves_no_text_across_the_border_of_longrope(tmp_path: Path) -> None:
     factors = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "rope_theta": 10000.0}
     rope = {"rope_type": "longrope", "original_max_position_embeddings": 22, **factors}
     folder = save_model(tmp_path / "m", "phi3", rope_parameters=rope, original_max_position_embeddings=22)
@@ -384,7 +371,7 @@ def test_a_prefix_takes_no_text_beyond_the_border_of_longrope(tmp_path: Path) ->
     statuses, reasons = (session.score(texts, texts).column(name).to_pylist() for name in ("status", "reason"))
     assert statuses == ["ok", "not_applicable", "ok"]
     assert "do not fit after a prefix of 1 into the 22 tokens up to which m encodes positions as" in reasons[1]
-    assert reasons[1].endswith(": no prefix leaves room")
+    assert reasons[1].endswith(": no shorter prefix fits")
 
 
 @pytest.mark.parametrize(

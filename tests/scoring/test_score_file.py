@@ -1,17 +1,17 @@
-"""Scoring a user's file: rows keep their places, bad ones are named, the table is exactly what is promised, and nothing
-of it depends on how the file is divided."""
+"""The scoring of a user's file: the columns of the table, unusable rows, and the division into chunks."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import tracemalloc
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +26,9 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.backends import HeldModel
-from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
-from audit_pipeline.scoring.file_progress import FileProgress
+from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileProgress, FileScores, ProgressListener, score_file
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.backend import WindowResult
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COLUMNS = {
@@ -49,8 +46,7 @@ COLUMNS = {
 FEW = ChunkLimits(texts=3)
 
 
-class Score(Protocol):
-    def __call__(self, file: Path, detectors: list[str] | None = None, **options: Any) -> FileScores: ...
+Score = Callable[..., FileScores]
 
 
 @pytest.fixture
@@ -80,7 +76,7 @@ def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
 
 
 def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
-    """Texts of several lengths; some stand twice, far apart."""
+    """Write a file of texts of several lengths. The last text repeats the first."""
     chosen = random.Random(count)
     texts = [
         " ".join(chosen.choices(SENTENCES[n % 6].split(), k=chosen.randint(1, 30))) + f" {n}" for n in range(count)
@@ -89,7 +85,7 @@ def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
     return write_rows(folder / name, [{"text": text, "label": number % 2} for number, text in enumerate(texts)])
 
 
-def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
+def test_the_table_has_the_documented_columns_and_the_rows_of_the_file(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
     third, fourth = (
@@ -134,10 +130,10 @@ def test_detectors_that_score_no_text_are_named_with_their_reason(score: Score, 
     scored = {row["detector"] for row in rows if row["status"] == "ok"}
     assert {"loss"} <= scored <= {"loss", "surp"}
     assert done.unscored == {row["detector"]: row["reason"] for row in rows[:4] if row["detector"] not in scored}
-    assert "ranked among all texts" in done.unscored["combined"]
+    assert "ranks require all texts of a benchmark" in done.unscored["combined"]
 
 
-def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Path, out: Path) -> None:
+def test_scored_texts_are_read_from_the_cache(score: Score, tmp_path: Path, out: Path) -> None:
     score(written(tmp_path, "one.txt", "first line\nsecond line\n"))
     told: list[FileProgress] = []
     file = written(tmp_path, "two.txt", "second line\nthird line\n")
@@ -156,11 +152,11 @@ def test_what_was_scored_before_comes_from_the_cache(score: Score, tmp_path: Pat
 
 
 def test_no_score_depends_on_how_the_file_is_divided(score: Score, tmp_path: Path, out: Path) -> None:
-    """Every division, each on a cache of its own: equal but for the rounding of other batches; the same rows."""
-    file = texts_file(tmp_path, 23)
+    """Each division has its own cache. Scores differ only by the rounding of other batches."""
+    file = texts_file(tmp_path, 11)
     score(file, data=tmp_path / "whole")
     whole = pq.read_table(out)
-    for number, bounds in enumerate((ChunkLimits(texts=1), ChunkLimits(texts=7), ChunkLimits(characters=200))):
+    for number, bounds in enumerate((ChunkLimits(texts=4), ChunkLimits(characters=200))):
         score(file, data=tmp_path / f"divided-{number}", bounds=bounds)
         divided = pq.read_table(out)
         assert divided.drop_columns("score").equals(whole.drop_columns("score"))
@@ -171,38 +167,31 @@ def test_no_score_depends_on_how_the_file_is_divided(score: Score, tmp_path: Pat
 def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
     score: Score, tmp_path: Path, out: Path
 ) -> None:
-    file = texts_file(tmp_path, 23)
+    file = texts_file(tmp_path, 11)
     first = score(file, bounds=ChunkLimits(texts=5))
     whole = pq.read_table(out)
-    for bounds in (ChunkLimits(), ChunkLimits(texts=1), ChunkLimits(texts=4), ChunkLimits(characters=150)):
+    for bounds in (ChunkLimits(), ChunkLimits(texts=1), ChunkLimits(characters=150)):
         again = score(file, bounds=bounds, backend_of=never)
         assert pq.read_table(out).equals(whole)
         assert again.labelled.compute_separations() == first.labelled.compute_separations()
-        assert again.summary.text_pass.texts_from_cache >= 22
+        assert again.summary.text_pass.texts_from_cache >= 10
 
 
-class Interrupted(ForwardPass):
-    """A forward pass that is stopped at one of its batches."""
+def test_an_interrupted_run_keeps_the_finished_passes(
+    score: Score, tiny: Tiny, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, calls = tiny("llama")[1].begin, itertools.count(1)
 
-    def __init__(self, inner: ForwardPass, at: int) -> None:
-        self.__dict__.update(inner.__dict__)
-        self.calls, self._at = 0, at
-
-    def begin(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = (), **before: Any
-    ) -> Callable[[], list[WindowResult]]:
-        self.calls += 1
-        if self.calls == self._at:
+    def begin_unless_interrupted(*batch: Any, **options: Any) -> Any:
+        if next(calls) == 3:
             raise KeyboardInterrupt
-        return super().begin(encoded, batch, wanted, **before)
+        return begin(*batch, **options)
 
-
-def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny, tmp_path: Path, out: Path) -> None:
     file = texts_file(tmp_path, 10)
     out.write_bytes(b"an earlier table")
-    stopped = Interrupted(tiny("llama")[1], at=3)
+    monkeypatch.setattr(tiny("llama")[1], "begin", begin_unless_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        score(file, ["loss"], bounds=FEW, backend_of=lambda wanted: stopped)
+        score(file, ["loss"], bounds=FEW)
     assert out.read_bytes() == b"an earlier table"
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
     again = score(file, ["loss"], bounds=FEW)
@@ -210,7 +199,7 @@ def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny
     assert len(pq.read_table(out)) == 10
 
 
-def test_a_file_that_breaks_off_leaves_no_table(score: Score, tmp_path: Path, out: Path) -> None:
+def test_a_truncated_file_writes_no_table(score: Score, tmp_path: Path, out: Path) -> None:
     rows = [{"text": f"text {number}"} for number in range(8)]
     file = written(tmp_path, "t.json", json.dumps(rows)[:-20])
     with pytest.raises(DataError, match=r"t\.json: is not readable JSON"):
@@ -221,7 +210,7 @@ def test_a_file_that_breaks_off_leaves_no_table(score: Score, tmp_path: Path, ou
 def test_the_reference_model_runs_over_the_whole_file_before_the_audited_one(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
-    """One model at a time is in memory: changing them once per chunk would load each of them once per chunk."""
+    """One model at a time is in memory, so alternating models per chunk would load each model once per chunk."""
     other = save_model(tmp_path / "other", "llama", seed=1)
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(other)})
@@ -261,7 +250,7 @@ def test_neighbours_are_those_of_the_text_however_the_file_is_divided(score: Sco
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> None:
-    """Four times the rows: what Python holds at most is the same but for a few bytes per text."""
+    """With four times the rows, Python's peak memory grows by a few bytes per text only."""
     rows = [{"text": f"{SENTENCES[n % 6]} {n % 50}", "label": n % 2} for n in range(6000)]
     peaks = []
     for count in (1500, 6000):
@@ -290,10 +279,10 @@ def test_no_separation_without_both_sides_and_the_reason(score: Score, tmp_path:
     members = write_rows(tmp_path / "m.jsonl", [{"text": f"words {number}", "label": 1} for number in range(3)])
     labelled = score(members, ["loss"]).labelled
     assert labelled.compute_separations() == []
-    assert labelled.problem == "no AUROC: it takes texts of both sides, and the labels name 3 members"
+    assert labelled.problem == "no AUROC: it requires labelled members and non-members, but the file has only 3 members"
     strange = write_rows(tmp_path / "s.jsonl", [{"text": "words", "label": "seen"}])
     assert score(strange, ["loss"]).labelled.problem == (
-        "no AUROC: it takes texts of both sides, and the labels name neither side"
+        "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
     )
     plain = score(written(tmp_path, "plain.txt", "one line\nanother"), ["loss"]).labelled
     assert (plain.compute_separations(), plain.problem) == ([], None)

@@ -1,8 +1,8 @@
-"""What detectors are handed besides a text's own pass: the right texts' statistics, from the cache as from scratch."""
+"""The data of requirements: the statistics belong to the right text, from a cache as from a fresh run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from made_files import write_rows
-from tiny_models import SENTENCES, Tiny, save_model, tokenized, twin_statistics
+from tiny_models import SENTENCES, Tiny, never, save_model, tokenized, twin_statistics
 
 from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
@@ -19,10 +19,10 @@ from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.corpora.token_count import count_to_file
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.needs.registry import PROVIDERS
+from audit_pipeline.scoring.needs.provider import UserInputs, all_providers
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -33,61 +33,42 @@ EVERY = select(list(REGISTRY), overrides={"neighbour": {"n": 3}, "infilling": {"
 
 
 class World:
-    """A model whose entry names a reference model, with a table of frequencies, over one data folder."""
+    """A model with a reference model and token frequencies, over one data folder."""
 
-    def __init__(self, model: TokenizedModel, reference: TokenizedModel, data: Path) -> None:
-        entry = model.entry.model_copy(update={"reference_model": str(reference.entry.path)})
+    def __init__(self, tiny: Tiny, data: Path, model: TokenizedModel | None = None) -> None:
+        model = model or tiny("llama")[0]
+        entry = model.entry.model_copy(update={"reference_model": str(tiny("gpt2")[0].entry.path)})
         self.model = replace(model, located=replace(model.located, entry=entry))
-        self.paths = DataPaths(data)
+        self.tiny, self.paths = tiny, DataPaths(data)
         data.mkdir()
         corpus = write_rows(data / "corpus.jsonl", [{"text": text} for text in SENTENCES])
-        table = data / "counts.parquet"
-        count_to_file(model, corpus, table)
-        self.beside = UserInputs(frequencies=table)
+        count_to_file(model, corpus, data / "counts.parquet")
 
     def session(self, selection: Selection) -> Session:
-        return Session(self.model, selection, self.paths, user_inputs=self.beside)
+        inputs = UserInputs(frequencies=self.paths.root / "counts.parquet")
+        return Session(self.model, selection, self.paths, user_inputs=inputs)
+
+    def load(self, model: TokenizedModel) -> ForwardPass:
+        return self.tiny("llama" if model.identity == self.model.identity else "gpt2")[1]
+
+    def run(self, texts: Sequence[str], selection: Selection, load: BackendOf | None = None) -> list[int]:
+        """Run all passes, and return the number of tokens per pass."""
+        load = load or self.load
+        session = self.session(selection)
+        others = session.run_other_models(texts, load)
+        return [one.tokens_computed + one.branch_tokens for one in (*others.values(), *session.run(texts, load).all)]
 
     def scores(self, texts: Sequence[str], selection: Selection) -> pa.Table:
         return self.session(selection).score([str(place) for place in range(len(texts))], texts)
-
-
-@pytest.fixture
-def world(tiny: Tiny, tmp_path: Path) -> Callable[[str], World]:
-    def make(name: str) -> World:
-        return World(tiny("llama")[0], tiny("gpt2")[0], tmp_path / name)
-
-    return make
-
-
-def run(world: World, texts: Sequence[str], selection: Selection, tiny: Tiny | None) -> list[int]:
-    """Tokens that went through a model, by pass; without ``tiny`` no model may be loaded."""
-
-    def load(model: TokenizedModel) -> ForwardPass:
-        assert tiny is not None, "a model was loaded"
-        is_audited = model.identity == world.model.identity
-        return tiny("llama" if is_audited else "gpt2")[1]
-
-    session = world.session(selection)
-    others = session.run_other_models(texts, load)
-    return [one.tokens_computed + one.branch_tokens for one in (*others.values(), *session.run(texts, load).all)]
 
 
 def by_row(table: pa.Table) -> dict[tuple[str, str, str], dict[str, object]]:
     return {(row["example_id"], row["detector"], row["parameters"]): row for row in table.to_pylist()}
 
 
-def assert_close(one: pa.Table, other: pa.Table) -> None:
-    expected = by_row(other)
-    for key, row in by_row(one).items():
-        assert row["status"] == expected[key]["status"], key
-        if row["score"] is not None:
-            assert row["score"] == pytest.approx(expected[key]["score"], rel=1e-3, abs=2e-3), key
-
-
-def test_every_detector_gives_a_number_or_says_why_not_on_odd_texts(world: Callable[[str], World], tiny: Tiny) -> None:
-    one = world("one")
-    assert min(run(one, TEXTS, EVERY, tiny)) > 0
+def test_every_detector_has_a_score_or_a_reason_for_odd_texts(tiny: Tiny, tmp_path: Path) -> None:
+    one = World(tiny, tmp_path / "one")
+    assert min(one.run(TEXTS, EVERY)) > 0
     rows = by_row(one.scores(TEXTS, EVERY))
     assert {detector for _, detector, _ in rows} == set(REGISTRY)
     for key, row in rows.items():
@@ -101,37 +82,41 @@ def test_every_detector_gives_a_number_or_says_why_not_on_odd_texts(world: Calla
     assert reasons["ÉCOLE", "lowercase"] is None
 
 
-def test_the_cache_gives_what_a_run_from_scratch_gives(world: Callable[[str], World], tiny: Tiny) -> None:
-    """Bit by bit, in another order: own passes first, then lower case, shorter branches, longer ones, the rest."""
-    scratch, grown = world("scratch"), world("grown")
-    run(scratch, TEXTS, EVERY, tiny)
-    run(grown, TEXTS[4:], select(["loss"]), tiny)
-    run(grown, TEXTS[::-1], select(["lowercase", "infilling"], overrides={"infilling": {"m": 2}}), tiny)
-    run(grown, TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}), tiny)
-    run(grown, TEXTS, EVERY, tiny)
-    assert_close(grown.scores(TEXTS, EVERY), scratch.scores(TEXTS, EVERY))
-    assert set(run(scratch, TEXTS, EVERY, tiny=None)) == {0}, "and again: everything is cached"
+def test_a_grown_cache_yields_the_scores_of_a_fresh_run(tiny: Tiny, tmp_path: Path) -> None:
+    """The cache grows in another order: text passes, lower case, shorter branches, longer branches, the rest."""
+    scratch, grown = World(tiny, tmp_path / "scratch"), World(tiny, tmp_path / "grown")
+    scratch.run(TEXTS, EVERY)
+    grown.run(TEXTS[4:], select(["loss"]))
+    grown.run(TEXTS[::-1], select(["lowercase", "infilling"], overrides={"infilling": {"m": 2}}))
+    grown.run(TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}))
+    grown.run(TEXTS, EVERY)
+    expected = by_row(scratch.scores(TEXTS, EVERY))
+    for key, row in by_row(grown.scores(TEXTS, EVERY)).items():
+        assert row["status"] == expected[key]["status"], key
+        if row["score"] is not None:
+            assert row["score"] == pytest.approx(expected[key]["score"], rel=1e-3, abs=2e-3), key
+    assert set(scratch.run(TEXTS, EVERY, never)) == {0}, "and again: everything is cached"
     assert scratch.scores(TEXTS, EVERY).equals(scratch.scores(TEXTS, EVERY))
 
 
-def test_more_settings_and_one_pass_detectors_run_no_model(world: Callable[[str], World], tiny: Tiny) -> None:
-    one = world("one")
-    run(one, TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}), tiny)
+def test_more_settings_and_one_pass_detectors_run_no_model(tiny: Tiny, tmp_path: Path) -> None:
+    one = World(tiny, tmp_path / "one")
+    one.run(TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}))
     one_pass = [name for name, detector in REGISTRY.items() if not (detector.needs or detector.optional_needs)]
-    assert run(one, TEXTS, select(one_pass, grid=True), tiny=None) == [0]
-    assert run(one, TEXTS, select(["dc_pdd"], grid=True), tiny=None) == [0]
+    assert one.run(TEXTS, select(one_pass, grid=True), never) == [0]
+    assert one.run(TEXTS, select(["dc_pdd"], grid=True), never) == [0]
     for m in (0, 1, 3, 4):
-        assert run(one, TEXTS, select(["infilling"], grid=True, overrides={"infilling": {"m": m}}), tiny=None) == [0]
+        assert one.run(TEXTS, select(["infilling"], grid=True, overrides={"infilling": {"m": m}}), never) == [0]
     longer = one.session(select(["infilling"], overrides={"infilling": {"m": 9}}))
     summary = longer.run(TEXTS, lambda model: tiny("llama")[1])
     assert summary.text_pass.texts_computed == 0, "no text's own statistics"
     assert summary.text_pass.branch_tokens > 0
 
 
-def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny: Tiny) -> None:
-    one, texts = world("one"), list(SENTENCES[:3])
+def test_the_data_of_requirements_belongs_to_the_text(tiny: Tiny, tmp_path: Path) -> None:
+    one, texts = World(tiny, tmp_path / "one"), list(SENTENCES[:3])
     selection = select(["lowercase", "reference"], grid=True)
-    run(one, texts, selection, tiny)
+    one.run(texts, selection)
     scores = by_row(one.scores(texts, selection))
     for index, text in enumerate(texts):
         own, lower = (twin_statistics(*tiny("llama"), of)["logprob"].mean() for of in (text, text.lower()))
@@ -145,7 +130,7 @@ def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny:
         assert by_votes == pytest.approx(compute_vote_share(*logprobs), abs=0.02)
 
 
-def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
+def test_unmet_requirements_are_the_reason(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     session = Session(model, select(["loss", "reference", "dc_pdd", "infilling", "lowercase", "neighbour"]), paths)
@@ -157,16 +142,16 @@ def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
     said = {
         "reference": "no reference model: give",
         "dc_pdd": "the tokens of sotu have not been counted",
-        "infilling": "no branches of the text that are long enough are cached",
+        "infilling": "the cache has no branches of the text that are long enough",
         "lowercase": "has not been run on the text in lower case",
-        "neighbour": "no neighbours that the model was run on",
+        "neighbour": "has not been run on any neighbour of the text",
     }
     for detector, words in said.items():
         assert words in rows[detector]["reason"]
 
 
-def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path: Path) -> None:
-    """A user who waits is told at once; an audit goes on without, and its scores say why."""
+def test_an_unusable_reference_model_is_an_error_for_users_and_a_reason_in_audits(tiny: Tiny, tmp_path: Path) -> None:
+    """Scoring a file fails at once. An audit continues, and its scores contain the reason."""
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(tmp_path / "nowhere")})
     model = replace(model, located=replace(model.located, entry=entry))
@@ -175,17 +160,19 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
     assert "nowhere" in reason
     assert audit.other_model_problems == [reason]
     assert (audit.runs_other_models, audit.upstream) == (False, {})
-    with pytest.raises(ModelError, match=r"the reference model: .*nowhere"):
+    with pytest.raises(ModelError, match=r"the reference model cannot be used: .*nowhere"):
         _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).unmet_requirements
 
 
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
-    assert set(PROVIDERS) == {need.name for one in REGISTRY.values() for need in (*one.needs, *one.optional_needs)}
+    assert set(all_providers()) == {
+        need.name for one in REGISTRY.values() for need in (*one.needs, *one.optional_needs)
+    }
 
 
-def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
+def test_costs_are_described_before_a_run(tiny: Tiny, tmp_path: Path) -> None:
     model = tokenized(save_model(tmp_path / "llama"), tmp_path)
-    world = World(model, model, tmp_path / "data")
+    world = World(tiny, tmp_path / "data", model)
     session = world.session(EVERY)
     branches, neighbours, copies = sorted(session.describe_extra_costs(TEXTS))
     assert "branches of 4 tokens" in branches
@@ -199,8 +186,8 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert longer.memory_factor_per_text == 1 + round((4 + 8 * 100 * 0.6) / 36)
 
 
-def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
-    """Zhang et al. 2025, appendix C: log p(x_t | context, x_<t), against the model run on the whole and cut by hand."""
+def test_a_text_after_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tiny, tmp_path: Path) -> None:
+    """Zhang et al. 2025, appendix C: log p(x_t | context, x_<t), against a run on the whole input, cut by hand."""
     model, forward = tiny("llama")
     paths, context, text = DataPaths(tmp_path), f"{SENTENCES[0]} ", SENTENCES[1]
     selection = select(["loss", "zlib", "min_k", "min_k_plus_plus", "infilling", "lowercase"])
@@ -226,4 +213,4 @@ def test_a_text_behind_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Ti
     assert rows["loss"]["score"] == pytest.approx(np.mean(twin["logprob"][kept]), abs=1e-4)
     assert rows["infilling"]["status"] == "ok"
     assert rows["lowercase"]["status"] == "not_applicable"
-    assert "in the context of an input" in rows["lowercase"]["reason"]
+    assert "the text is scored after a context" in rows["lowercase"]["reason"]

@@ -1,4 +1,4 @@
-"""Sums over the vocabulary as detectors get them: in the same pass, where a setting asks, of the right text."""
+"""Sums over the vocabulary: they come from the same pass, only if a setting requires them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_another_order_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
     assert statuses(later) == {("ok", None)}
 
 
-def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny: Tiny, tmp_path: Path) -> None:
+def test_cached_texts_are_run_again_only_if_a_setting_requires_it(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
@@ -49,13 +49,13 @@ def test_texts_that_were_run_before_are_run_again_only_where_a_setting_asks(tiny
         reads_sums = '"alpha":"0.5"' in row["parameters"] or '"alpha":"2"' in row["parameters"]
         assert (row["status"] == "not_applicable") is reads_sums, row
     [reason] = {row["reason"] for row in rows if row["reason"] is not None}
-    assert "run the model on it again" in reason
+    assert "Run the model again." in reason
     assert every.plan(TEXTS).texts_to_run == len(TEXTS)
     assert every.run(TEXTS, lambda _: forward).text_pass.texts_computed == len(TEXTS)
     assert statuses(every) == {("ok", None)}
 
 
-def test_only_branches_are_run_where_only_they_are_missing(tiny: Tiny, tmp_path: Path) -> None:
+def test_only_branches_are_run_if_only_branches_are_missing(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
@@ -64,19 +64,19 @@ def test_only_branches_are_run_where_only_they_are_missing(tiny: Tiny, tmp_path:
     assert not list(paths.token_statistics("renyi", model.identity.model_fingerprint).glob("part-*"))
 
 
-def test_temperatures_are_run_where_they_are_named_and_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
+def test_temperatures_are_run_only_if_a_detector_needs_them(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
     Session(model, select(grid=True), paths).run(TEXTS, lambda _: forward)
     assert not paths.token_statistics("temperatures", model.identity.model_fingerprint).exists()
     named = Session(model, select(["acmia_ac", "acmia_norm_ac"]), paths)
     [(status, reason)] = statuses(named)
-    assert (status, "run the model on it again" in str(reason)) == ("not_applicable", True)
+    assert (status, "Run the model again." in str(reason)) == ("not_applicable", True)
     assert named.run(TEXTS, lambda _: forward).text_pass.texts_computed == len(TEXTS)
     assert statuses(named) == {("ok", None)}
 
 
-def test_behind_a_context_they_are_those_of_the_text(tiny: Tiny, tmp_path: Path) -> None:
+def test_after_a_context_the_sums_are_those_of_the_text(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     context, text = SENTENCES[3] + " ", SENTENCES[0]
     selection: Selection = [*AT_TWO, *select(["acmia_ac"])]

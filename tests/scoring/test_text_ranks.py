@@ -1,4 +1,4 @@
-"""The ranks of a benchmark's texts: who has them, who has not, and why."""
+"""The ranks of a benchmark's texts, and the reasons for missing ranks."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def test_a_file_and_texts_in_a_context_are_not_ranked(tiny: Tiny, tmp_path: Path
     of_file = Session(model, selection, paths, in_parts=True)
     of_file.run(TEXTS, lambda wanted: forward)
     for session, told in (
-        (of_file, "make the texts a benchmark"),
-        (Session(model, selection, paths, in_context=True), "in the context of an input"),
+        (of_file, "Define a benchmark of the texts"),
+        (Session(model, selection, paths, in_context=True), "after a context"),
     ):
         rows = session.score(["0"], TEXTS[:1]).to_pylist()
         assert [row["status"] for row in rows] == ["ok", "not_applicable"]
         assert told in rows[1]["reason"]
 
 
-def test_a_list_is_of_one_pass_detectors(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_list_with_a_detector_of_extra_passes_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     for of, told in (("loss,mink", "'mink'; did you mean min_k"), ("loss,reference", "'reference'; there are: .*zlib")):
         with pytest.raises(ConfigError, match=rf"combined\.of: there is no one-pass detector {told}"):
             Session(tiny("llama")[0], select(["combined"], overrides={"combined": {"of": of}}), DataPaths(tmp_path))

@@ -1,4 +1,4 @@
-"""A shelf's examples as two sides: audited and held out."""
+"""The two sides of a shelf: audited and held-out texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from audit_pipeline.tables import EXAMPLES
 
 
 def examples(*rows: tuple[str, int | None, str]) -> pa.Table:
-    """Rows of (id, label, split)."""
+    """Return a table of rows (id, label, split)."""
     return examples_table(example(name, label=label, split=split) for name, label, split in rows)
 
 
@@ -41,6 +41,6 @@ def test_audited_texts_stand_against_held_out_ones_and_known_members_are_left_ou
         (),
     ],
 )
-def test_where_something_is_labelled_or_nothing_held_out_there_is_nothing_to_rewrite(given: Any) -> None:
+def test_labelled_benchmarks_and_those_without_held_out_texts_are_unchanged(given: Any) -> None:
     unchanged = examples(*given)
     assert relabel_for_comparison(unchanged) is unchanged

@@ -1,14 +1,8 @@
 import numpy as np
 import pytest
+from scored_texts import build_scored_texts
 
-from audit_pipeline.statistics.thresholds import ScoredTexts, check_calibration, compute_sampling_keys
-
-
-def nonmembers(scores, groups):
-    ids = [f"e{index}" for index in range(len(scores))]
-    groups = [str(group) for group in groups]
-    zeros = np.zeros(len(scores), dtype=np.int8)
-    return ScoredTexts(np.asarray(scores, dtype=float), zeros, np.array(groups), compute_sampling_keys(groups, ids, 0))
+from audit_pipeline.statistics.thresholds import check_calibration
 
 
 def by_rule(checks):
@@ -19,7 +13,7 @@ def test_rates_of_exchangeable_groups_are_near_their_level():
     generator = np.random.default_rng(20240605)
     groups = np.repeat(np.arange(400), generator.integers(1, 6, 400))
     scores = generator.normal(size=400)[groups] + generator.normal(size=len(groups))
-    found = by_rule(check_calibration(nonmembers(scores, groups)))
+    found = by_rule(check_calibration(build_scored_texts(scores, groups=groups)))
     assert len(found) == 6
     assert {(one.splits, one.n_groups) for one in found.values()} == {(200, 400)}
     for alpha in (0.01, 0.05, 0.1):
@@ -38,7 +32,11 @@ def test_a_split_by_hand():
     # 38 groups of one text, 19 calibrate: the marginal threshold at 5% is the largest of them. The rate is the share of
     # the others above it: 0 where the largest of all calibrates, j/19 where the j largest do not.
     scores = np.arange(38.0)
-    (found,) = (one for one in check_calibration(nonmembers(scores, scores), alphas=[0.05]) if one.rule == "marginal")
+    (found,) = (
+        one
+        for one in check_calibration(build_scored_texts(scores, groups=scores), alphas=[0.05])
+        if one.rule == "marginal"
+    )
     generator = np.random.default_rng(0)
     rates = []
     for _ in range(4000):
@@ -52,9 +50,9 @@ def test_a_split_by_hand():
 
 def test_scores_all_alike_flag_nobody_and_the_order_of_rows_is_irrelevant():
     groups = np.arange(120) // 2
-    checks = by_rule(check_calibration(nonmembers(np.ones(120), groups), splits=20))
+    checks = by_rule(check_calibration(build_scored_texts(np.ones(120), groups=groups), splits=20))
     assert checks["marginal", 0.05].mean_fpr == checks["marginal", 0.05].over_alpha == 0
-    given = nonmembers(np.random.default_rng(1).normal(size=120), groups)
+    given = build_scored_texts(np.random.default_rng(1).normal(size=120), groups=groups)
     shuffled = given.take(np.random.default_rng(2).permutation(120))
     assert check_calibration(given, splits=20) == check_calibration(shuffled, splits=20)
     assert check_calibration(given, splits=20) != check_calibration(given, splits=20, seed=1)

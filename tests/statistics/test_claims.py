@@ -76,13 +76,13 @@ def test_a_level_rests_on_somebodys_word_where_nothing_has_read_the_texts():
     assert format_claim_level("sound test", None) == "sound test"
 
 
-def test_few_texts_are_told():
+def test_few_texts_are_mentioned():
     assert warn_of_few_texts(20, 20) is None
     assert warn_of_few_texts(19, 200) == "only 19 + 200 texts: with fewer than 20 on a side an AUROC says little"
 
 
 @pytest.mark.parametrize(("reproduced", "claim"), [(1, "reproduced"), (0, "not reproduced")])
-def test_what_extraction_allows_to_say(reproduced: int, claim: str) -> None:
+def test_the_claims_of_extraction(reproduced: int, claim: str) -> None:
     assert find_extraction_claim(reproduced) == claim
     assert set(get_args(ExtractionClaim)) == set(EXTRACTION_IN_WORDS)
     assert "clears nobody" in EXTRACTION_IN_WORDS[find_extraction_claim(reproduced)]

@@ -1,4 +1,4 @@
-"""Combining dependent p-values: cases worked out by hand, bounds, and the size under dependence."""
+"""Combination of dependent p-values: cases computed by hand, bounds, and the size under dependence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_smaller_p_values_give_no_larger_one(p_values: list[float], share: float
 
 
 @pytest.mark.parametrize("wrong", [[], [0.2, 1.1], [-0.1], [math.nan], [[0.1], [0.2]]])
-def test_what_is_no_p_value_is_refused(wrong: list[float]) -> None:
+def test_values_outside_0_and_1_are_refused(wrong: list[float]) -> None:
     with pytest.raises(DataError, match="between 0 and 1"):
         combine_p_values(wrong)
 

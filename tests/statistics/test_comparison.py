@@ -14,7 +14,7 @@ from audit_pipeline.tables import COMPARISONS, Pair
 
 
 def made(n_groups=30, size=2, seed=0, better=1.2, worse=0.4, shared=0.5):
-    """Two detectors that share part of their noise; members in every second group."""
+    """Return scores of two detectors that share part of their noise. Every second group has members."""
     generator = np.random.default_rng(seed)
     n = n_groups * size
     labels = (np.arange(n_groups) % 2).repeat(size)
@@ -34,7 +34,7 @@ def column(detector, scores, labels, groups, scored=None, *, parameters="{}", is
 
 
 def compare(first, second, labels, groups):
-    """The one comparison of two detectors' scores of the same texts."""
+    """Return the comparison of two detectors' scores of the same texts."""
     labels = np.asarray(labels)
     pair = (column(name, scores, labels, groups) for name, scores in (("first", first), ("second", second)))
     (row,) = compare_detectors(list(pair), Pair("b", "m"), "r").to_pylist()
@@ -42,9 +42,11 @@ def compare(first, second, labels, groups):
     return Comparison(row["difference"], interval, row["method"], row["standard_error"], row["p_value"])
 
 
-def twin(first, second, labels, groups):
-    """Difference, standard error and p-value with groups of one side: every pair counted, every group left out."""
-    labels, groups = np.asarray(labels), np.asarray(groups)
+def test_equals_the_definition_spelled_out():
+    """Groups have texts of one side: every pair of texts is counted, and every group is left out once."""
+    first, second, labels, groups = made(n_groups=14)
+    found = compare(first, second, labels, groups)
+    names_of_texts = np.array(groups)
 
     def difference(chosen):
         members, others = ((labels == side) & chosen for side in (1, 0))
@@ -57,19 +59,12 @@ def twin(first, second, labels, groups):
     observed = difference(np.ones(len(labels), dtype=bool))
     variances, freedoms = [], []
     for side in (1, 0):
-        names = sorted(set(groups[labels == side].tolist()))
-        moved = [difference(groups != name) - observed for name in names]
+        names = sorted(set(names_of_texts[labels == side].tolist()))
+        moved = [difference(names_of_texts != name) - observed for name in names]
         variances.append((len(names) - 1) / len(names) * sum(one**2 for one in moved))
         freedoms.append(len(names) - 1)
     error = math.sqrt(sum(variances))
     freedom = sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    return observed, error, freedom
-
-
-def test_equals_the_definition_spelled_out():
-    first, second, labels, groups = made(n_groups=14)
-    found = compare(first, second, labels, groups)
-    observed, error, freedom = twin(first, second, labels, groups)
     assert found.value == pytest.approx(observed)
     assert found.standard_error == pytest.approx(error)
     assert found.p_value == pytest.approx(2 * t.sf(abs(observed) / error, freedom))
@@ -89,7 +84,7 @@ def test_with_one_text_a_group_it_is_delongs_test():
     assert found.standard_error == pytest.approx(math.sqrt(variance))
 
 
-def test_what_detectors_share_cancels():
+def test_shared_noise_of_detectors_cancels():
     alone = compare(*made(n_groups=200, size=1, shared=0.0))
     together = compare(*made(n_groups=200, size=1, shared=0.95))
     assert together.standard_error < 0.5 * alone.standard_error
@@ -112,7 +107,7 @@ def test_swapping_order_and_monotone_changes(seed, random):
 
 @given(st.integers(0, 300))
 @max_examples(30)
-def test_the_p_value_is_small_exactly_where_the_interval_leaves_zero_out(seed):
+def test_the_p_value_is_small_exactly_if_the_interval_excludes_zero(seed):
     first, second, labels, groups = made(n_groups=40, size=1, seed=seed, better=1.0)
     found = compare(first, second, labels, groups)
     # An end that is 0 but for rounding holds 0.
@@ -121,7 +116,7 @@ def test_the_p_value_is_small_exactly_where_the_interval_leaves_zero_out(seed):
 
 
 def test_a_difference_of_few_groups_holds_its_level():
-    """Equal detectors, two or five groups a side whose texts have half of their variance in common."""
+    """Detectors are equal, with two or five groups per side. Texts of a group share half of their variance."""
     generator = np.random.default_rng(5)
     for n_groups in (4, 10):
         labels, groups = (np.arange(n_groups) % 2).repeat(8), [str(text // 8) for text in range(8 * n_groups)]
@@ -133,7 +128,7 @@ def test_a_difference_of_few_groups_holds_its_level():
         assert rejected / 200 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
 
 
-def test_without_two_groups_a_side_there_is_a_difference_only():
+def test_without_two_groups_per_side_there_is_no_interval():
     found = compare([3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [1, 0, 0], ["a", "b", "c"])
     assert (found.value, found.standard_error, found.p_value) == (1.0, None, None)
     assert found.interval == Interval(None, None)

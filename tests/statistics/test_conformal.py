@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 from scipy.stats import false_discovery_control
+from scored_texts import build_scored_texts
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.statistics.conformal import (
@@ -15,14 +16,11 @@ from audit_pipeline.statistics.conformal import (
     compute_q_values,
     run_group_tests,
 )
-from audit_pipeline.statistics.thresholds import ScoredTexts, compute_sampling_keys
 
 
-def texts(groups, scores=None, labels=None, seed=0, prefix="e"):
-    ids = [f"{prefix}{index}" for index in range(len(groups))]
-    scores = np.arange(float(len(groups))) if scores is None else np.asarray(scores, dtype=np.float64)
-    labels = np.zeros(len(groups), dtype=np.int8) if labels is None else np.asarray(labels)
-    return ScoredTexts(scores, labels, np.array(groups, dtype=str), compute_sampling_keys(groups, ids, seed))
+def texts(groups, scores=None, labels=None, prefix="e"):
+    scores = np.arange(len(groups)) if scores is None else scores
+    return build_scored_texts(scores, labels, groups, prefix=prefix)
 
 
 def of_sizes(sizes, name, generator):
@@ -111,7 +109,7 @@ def test_groups_of_the_same_scores_are_tied_whatever_their_order(values, random)
 
 
 def test_means_that_are_equal_but_for_rounding_are_tied():
-    """As float64, .1 + .7 is less than .3 + .5."""
+    """As float64, 0.1 + 0.7 is less than 0.3 + 0.5."""
     assert 0.1 + 0.7 != 0.3 + 0.5
     known = texts([f"k{index}" for index in range(19) for _ in range(2)], [0.1, 0.7] * 19, prefix="k")
     assert run_group_tests(texts(["a", "a"], [0.3, 0.5]), known).p_value.tolist() == [1.0]

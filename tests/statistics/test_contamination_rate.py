@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 from scipy.stats import beta, binomtest
+from scored_texts import build_scored_texts
 
 from audit_pipeline.statistics.contamination_rate import (
     GroupSpread,
@@ -14,27 +15,17 @@ from audit_pipeline.statistics.contamination_rate import (
 )
 from audit_pipeline.statistics.share_bounds import Rate, estimate_grouped_rate
 from audit_pipeline.statistics.thresholds import (
-    ScoredTexts,
     Threshold,
     choose_largest_accuracy,
     choose_order_statistic,
-    compute_sampling_keys,
 )
 
 SHIFT = 1.898  # TPR .6 at FPR .05
 
 
-def texts(scores, labels, groups=None, prefix="e"):
-    ids = [f"{prefix}{index}" for index in range(len(scores))]
-    groups = ids if groups is None else [str(group) for group in groups]
-    return ScoredTexts(
-        np.asarray(scores, float), np.asarray(labels), np.array(groups), compute_sampling_keys(groups, ids, 0)
-    )
-
-
 def normal_texts(generator, n_nonmembers, n_members, prefix="e", shift=SHIFT):
     labels = np.repeat([0, 1], [n_nonmembers, n_members])
-    return texts(generator.normal(size=len(labels)) + shift * labels, labels, prefix=prefix)
+    return build_scored_texts(generator.normal(size=len(labels)) + shift * labels, labels, prefix=prefix)
 
 
 def marginal(calibration):
@@ -99,7 +90,7 @@ def test_the_interval_holds_exactly_the_shares_that_the_three_intervals_allow(da
             assert excess < -up + 1e-9
 
 
-def test_what_a_group_adds_by_hand():
+def test_the_spread_of_a_group_by_hand():
     # All else is certain, one group's FPR may be 0.1 higher and its TPR 0.1 lower:
     # 0.35 - (1 - p) 0.1 - 0.6 p = (1 - p) 0.1 at the lower end, and -0.1 p at the upper.
     found = corrected(0.35, 0.35, 0.35, rate(0.1, 0.1, 0.1), rate(0.6, 0.6, 0.6), GroupSpread(0.0, 0.1, 0.1, 0.0))
@@ -111,13 +102,15 @@ def test_the_spread_of_groups_and_what_it_is_said_to_assume():
     # shares 0.4 and 0, mean 0.2, between 10 * 0.04 * 40 / 39, within 20 * 10 * 0.24 / 360, n0 = 10.
     high = np.tile([1, 1, 1, 1, 0, 0, 0, 0, 0, 0], 20)
     scores = np.r_[high, np.zeros(200), np.tile([2.0, 0.0], 100)]
-    calibration = texts(
+    calibration = build_scored_texts(
         scores, np.repeat([0, 1], [400, 200]), np.r_[np.repeat(np.arange(40), 10), 100 + np.arange(200)]
     )
     chosen = Threshold("marginal", 0.05, 0.5, None, "", 0.5)
     alone = measure_threshold(chosen, calibration)
     assert alone.spread is None  # members of one text per group
-    paired = texts(scores, calibration.labels, np.r_[np.repeat(np.arange(40), 10), 100 + np.arange(200) // 2])
+    paired = build_scored_texts(
+        scores, calibration.labels, np.r_[np.repeat(np.arange(40), 10), 100 + np.arange(200) // 2]
+    )
     found = measure_threshold(chosen, paired)
     between, within = 10 * 0.04 * 40 / 39, 20 * 10 * 0.24 / 360
     alike = (between - within) / (between + 9 * within)
@@ -127,7 +120,7 @@ def test_the_spread_of_groups_and_what_it_is_said_to_assume():
     # Every pair of members has one above: less alike than chance.
     assert (found.spread.tpr_down, found.spread.tpr_up) == (0.0, 0.0)
 
-    audited = texts(np.tile([1.0] * 7 + [0.0] * 13, 30), [-1] * 600, np.repeat(["a", "b", "c"], 200))
+    audited = build_scored_texts(np.tile([1.0] * 7 + [0.0] * 13, 30), [-1] * 600, np.repeat(["a", "b", "c"], 200))
     one, average = (compute_unit_rates(audited, audited.groups, each) for each in (found, alone))
     assert (one.corrected == average.corrected).all()
     assert (one.corrected_high - one.corrected_low > average.corrected_high - average.corrected_low).all()
@@ -179,25 +172,25 @@ def test_groups_are_never_divided_between_choosing_and_measuring():
     # Each group has one member above and one non-member below a level of its own, all levels far apart: thresholds
     # that other groups choose call either both texts of a group or none.
     groups = np.repeat(np.arange(12), 2)
-    calibration = texts(10.0 * groups + np.tile([0, 1], 12), np.tile([0, 1], 12), groups)
+    calibration = build_scored_texts(10.0 * groups + np.tile([0, 1], 12), np.tile([0, 1], 12), groups)
     found = measure_threshold(choose_largest_accuracy(calibration), calibration)
     assert found.tpr.value == pytest.approx(found.fpr.value)
 
 
-def test_what_refuses_a_correction():
+def test_conditions_that_refuse_a_correction():
     generator = np.random.default_rng(3)
     nobody = normal_texts(generator, 40, 0)
     assert measure_threshold(choose_largest_accuracy(nobody), nobody) is None
     unnamed = measure_threshold(marginal(nobody), nobody)
     assert "no calibration members are named" in unnamed.reason
-    found = compute_unit_rates(texts([9.0, -9.0], [-1, -1]), np.array(["u", "u"]), unnamed)
+    found = compute_unit_rates(build_scored_texts([9.0, -9.0], [-1, -1]), np.array(["u", "u"]), unnamed)
     assert (found.n_flagged.tolist(), found.flagged.tolist()) == ([1], [0.5])
     assert np.isnan(found.corrected).all()
 
     blind = normal_texts(generator, 40, 40, shift=0.0)
     assert "the lower bound of TPR - FPR is" in measure_threshold(marginal(blind), blind).reason
 
-    one_group = texts(np.r_[np.arange(40.0), 50.0, 51.0], [0] * 40 + [1] * 2, [*range(40), "m", "m"])
+    one_group = build_scored_texts(np.r_[np.arange(40.0), 50.0, 51.0], [0] * 40 + [1] * 2, [*range(40), "m", "m"])
     assert "members are all of one group" in measure_threshold(marginal(one_group), one_group).reason
     assert "too few groups" in measure_threshold(choose_largest_accuracy(one_group), one_group).reason
 
@@ -209,7 +202,7 @@ def test_units_of_one_group_and_of_several():
     groups = np.repeat(["a", "b", "c", "d"], [10, 10, 10, 1])
     units = np.repeat(["one", "several", "single"], [10, 20, 1])
     scores = np.where(np.arange(31) % 3 == 0, 9.0, -9.0)
-    rates = compute_unit_rates(texts(scores, [-1] * 31, groups, prefix="a"), units, found)
+    rates = compute_unit_rates(build_scored_texts(scores, [-1] * 31, groups, prefix="a"), units, found)
     assert rates.name.tolist() == ["one", "several", "single"]
     assert rates.n_texts.tolist() == [10, 20, 1]
     assert rates.n_groups.tolist() == [1, 2, 1]

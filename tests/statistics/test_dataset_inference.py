@@ -1,4 +1,4 @@
-"""Dataset inference: what it finds, what it must not find, what it leaves out and what it refuses."""
+"""Dataset inference: findings, false findings, omitted features and refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ["loss", "min_k", "zlib", "noise"]
 
 
 def made(seed: int, *, groups: int = 24, windows: int = 3, effect: float = 0.0, own: float = 1.0) -> Data:
-    """``groups`` a side, ``windows`` texts each; ``own`` is how far the windows of one group differ."""
+    """Return random features of ``groups`` per side with ``windows`` texts each. Texts of a group differ by ``own``."""
     generator = np.random.default_rng(seed)
     group = np.repeat(np.arange(2 * groups), windows)
     values = generator.standard_normal((2 * groups, 4))[group] + own * generator.standard_normal((len(group), 4))
@@ -42,7 +42,7 @@ def infer(data: Data, **options: Any) -> DatasetInference:
     return run_dataset_inference(ComparedTexts(values, given.pop("names", NAMES), held_out, groups), **given)
 
 
-def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
+def test_a_difference_is_found_and_described() -> None:
     done = infer(made(1, effect=2.0))
     assert (done.status, done.reason) == ("ok", None)
     assert done.p_value is not None
@@ -58,8 +58,8 @@ def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
     assert "twice the median" in describe_method(done)
 
 
-def test_one_split_is_that_of_a_plain_twin() -> None:
-    """The halves, clipping, means, fit and test of one split, spelled out text by text."""
+def test_one_split_equals_its_twin() -> None:
+    """The test computes halves, clipping, means, fit and test of one split text by text."""
     values, held_out, groups = made(5, groups=MIN_GROUPS, windows=2, effect=0.8)
     done = infer((values, held_out, groups), splits=1, seed=7)
     generator = np.random.default_rng([7, 0])
@@ -91,7 +91,7 @@ def test_one_split_is_that_of_a_plain_twin() -> None:
 
 
 def test_lower_scores_are_the_opposite_direction_and_no_finding() -> None:
-    """The same data with the sign forgotten: what was clear is p = 1, and the result says which way it runs."""
+    """With the opposite sign, the p-value of a clear difference is 1, and the result has the direction."""
     values, held_out, groups = made(1, effect=2.0)
     found, turned = infer((values, held_out, groups)), infer((-values, held_out, groups))
     assert (found.direction, turned.direction) == ("training", "opposite")
@@ -99,18 +99,8 @@ def test_lower_scores_are_the_opposite_direction_and_no_finding() -> None:
     assert (turned.p_value, turned.statistic) == (1.0, pytest.approx(-(found.statistic or 0)))
     assert describe_method(found).endswith("; 3 of 3 fitted halves run in the direction of training")
     assert "; 0 of 3 fitted halves run in the direction of training (p = " in describe_method(turned)
-    assert "without regard to direction)" in describe_method(turned)
+    assert "regardless of direction)" in describe_method(turned)
     assert infer((values, ~held_out, groups)).direction == "opposite", "the sides exchanged are the sign exchanged"
-
-
-def direction_by_hand(
-    weights: npt.NDArray[np.float64], values: npt.NDArray[np.float64], audited: npt.NDArray[np.bool_]
-) -> bool:
-    """The sign of the sum of |weight| times the difference of means, spelled out."""
-    total = 0.0
-    for weight, feature in zip(weights, values.T, strict=True):
-        total += abs(weight) * (feature[audited].mean() - feature[~audited].mean())
-    return total > 0
 
 
 @pytest.mark.parametrize("effect", [-0.6, -0.2, 0.0, 0.2])
@@ -129,12 +119,14 @@ def test_the_direction_is_decided_on_the_fitted_half_alone(effect: float) -> Non
         # By name, as the groups are fitted.
         order = [place for place in np.argsort(names) if half[place]]
         model = RidgeCV(alphas=np.logspace(-1, 5, 13)).fit(scaled[order], (~held_out[order]).astype(float))
-        assert (p_value < 1) == direction_by_hand(model.coef_, scaled[half], ~held_out[half]), (effect, seed)
+        audited, held_out_half = scaled[half & ~held_out], scaled[half & held_out]
+        direction = (np.abs(model.coef_) * (audited.mean(0) - held_out_half.mean(0))).sum()
+        assert (p_value < 1) == (direction > 0), (effect, seed)
 
 
 @pytest.mark.parametrize("n", [24, pytest.param(150, marks=pytest.mark.slow)])
 def test_the_level_holds_and_differences_of_the_other_sign_do_not_count(n: int) -> None:
-    """``n`` made data sets each: without an effect, with some detectors against training, and with all of them."""
+    """There are ``n`` random data sets without an effect, and with some or all detectors against training."""
 
     def directions(effect: float, *, every: bool = False) -> list[str | None]:
         found = []
@@ -155,8 +147,8 @@ def test_the_level_holds_and_differences_of_the_other_sign_do_not_count(n: int) 
     assert every.count("opposite") > 0.8 * n
 
 
-def test_what_known_members_say_of_a_feature_goes_before_what_audited_texts_do() -> None:
-    """Audited texts score higher, and texts that are known to be members lower: the scores run against training."""
+def test_features_on_which_known_members_score_lower_are_omitted() -> None:
+    """Audited texts score higher and known members score lower, so the scores run against training."""
     values, held_out, groups = made(1, effect=2.0)
     generator = np.random.default_rng(3)
     known = generator.standard_normal((60, 4)), [f"known {one // 2}" for one in range(60)]
@@ -166,7 +158,7 @@ def test_what_known_members_say_of_a_feature_goes_before_what_audited_texts_do()
     lower = known[0] - 5, known[1]
     done = infer((values, held_out, groups), known_members=lower)
     assert (done.p_value, done.direction) == (1.0, "opposite")
-    assert "up to 4 feature(s) left aside by which known members score lower" in describe_method(done)
+    assert "up to 4 feature(s) omitted because known members have lower scores" in describe_method(done)
     # One feature of four: the others are tested as they would be without it.
     one = known[0] - np.array([5.0, 0.0, 0.0, 0.0]), known[1]
     without = infer((values[:, 1:], held_out, groups), names=NAMES[1:])
@@ -193,7 +185,7 @@ def test_sides_without_spread_have_the_p_value_of_a_permutation_test(recwarn: py
 
 
 def test_no_p_value_is_zero_with_thousands_of_groups() -> None:
-    """1 / C(1400, 700) is below 1e-418, which no float64 can be."""
+    """1 / C(1400, 700) is below 1e-418, which float64 cannot represent."""
     values, held_out, groups = made(1, groups=1400, windows=1)
     sides = np.where(held_out, 0.0, 1.0)[:, None]
     for found in (infer((sides.repeat(4, axis=1), held_out, groups)), infer((values + 1e3 * sides, held_out, groups))):
@@ -201,7 +193,7 @@ def test_no_p_value_is_zero_with_thousands_of_groups() -> None:
 
 
 def test_windows_of_one_book_do_not_count_as_independent() -> None:
-    """Thirty all but equal windows per book, no effect: a test over texts would find a difference nearly always."""
+    """Each book has thirty nearly equal windows, without an effect. A test over texts would nearly always find one."""
     p_values = [infer(made(seed, groups=20, windows=30, own=0.05), splits=1).p_value for seed in range(100)]
     # One split by twice the median is twice its p-value.
     assert np.mean([one / 2 <= 0.05 for one in p_values if one is not None]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 100)
@@ -219,14 +211,14 @@ def test_neither_order_nor_scale_of_the_texts_matters() -> None:
 
 
 @pytest.mark.parametrize("missing", [math.nan, math.inf])
-def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) -> None:
+def test_a_feature_that_is_missing_for_some_text_is_omitted_and_named(missing: float) -> None:
     values, held_out, groups = made(4, effect=1.0)
     holed = values.copy()
     holed[[3, 90], 2] = missing
     found = infer((holed, held_out, groups))
     assert found.omitted_features == {"zlib": 2}
     assert "3 features" in describe_method(found)
-    assert describe_method(found).endswith("; left out: zlib (2 of 144 texts lack it)")
+    assert describe_method(found).endswith("; omitted: zlib (missing for 2 of 144 texts)")
     without = infer((np.delete(values, 2, axis=1), held_out, groups), names=["loss", "min_k", "noise"])
     assert found.split_p_values == without.split_p_values
     assert infer((values, held_out, groups)).split_p_values != without.split_p_values
@@ -237,12 +229,12 @@ def test_a_feature_that_some_text_lacks_is_left_out_and_named(missing: float) ->
     [
         ({"design": "temporal"}, "design is 'temporal'"),
         ({"design": "unlabelled"}, "design is 'unlabelled'"),
-        ({"groups": 19}, "the audited texts are of 19 groups, the test needs 20"),
-        ({"no_held_out": True}, "the held-out texts are of 0 groups, the test needs 20"),
+        ({"groups": 19}, "the audited texts have 19 groups, but the test requires 20"),
+        ({"no_held_out": True}, "the held-out texts have 0 groups, but the test requires 20"),
         ({"all_missing": True}, "every feature is missing for some text"),
     ],
 )
-def test_what_is_refused_has_a_reason_and_no_number(change: dict[str, Any], reason: str) -> None:
+def test_refused_tests_have_a_reason_and_no_number(change: dict[str, Any], reason: str) -> None:
     values, held_out, groups = made(6, groups=change.get("groups", 20), effect=5.0)
     if "no_held_out" in change:
         held_out = np.zeros_like(held_out)
@@ -256,7 +248,7 @@ def test_what_is_refused_has_a_reason_and_no_number(change: dict[str, Any], reas
 
 
 def test_groups_of_both_sides_stay_together() -> None:
-    """Every book has texts of both sides that resemble each other: alike halves would leak otherwise."""
+    """Every book has similar texts on both sides. Otherwise similar halves would leak."""
     generator = np.random.default_rng(8)
     group = np.repeat(np.arange(40), 2)
     values = 5 * generator.standard_normal((40, 4))[group] + generator.standard_normal((80, 4))

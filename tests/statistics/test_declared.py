@@ -1,4 +1,4 @@
-"""The declared metrics: what every entry promises holds for its function."""
+"""The declared metrics: names, bounds and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From scores to all that is concluded: labelled benchmarks, shelves, and texts of which nothing is known."""
+"""All findings from scores: of labelled benchmarks, shelves and unlabelled texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLES = (
 
 
 def made(sides: dict[tuple[int | None, str], tuple[int, float]], *, seed: int = 7) -> tuple[pa.Table, pa.Table]:
-    """Scores of two detectors and examples: for (label, split) so many groups of two texts, scores about a mean."""
+    """Return scores of two detectors, and examples. ``sides`` has a number of groups and a mean by label and split."""
     generator = np.random.default_rng(seed)
     examples: list[dict[str, Any]] = []
     scores: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ def rows(found: Findings, table: str, **where: object) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def randomised() -> Findings:
-    """Members that score higher, calibration texts of both sides, labels that chance drew."""
+    """Return findings of a randomised benchmark whose members score higher, with calibration texts of both sides."""
     scores, examples = made(
         {
             (1, "calibration"): (80, 1.5),
@@ -122,7 +122,7 @@ def test_ranks_among_all_texts_are_no_feature_of_dataset_inference() -> None:
     assert p_value("another") < alone["p_value"], "another detector that knows the labels is one"
 
 
-def test_a_temporal_benchmark_without_calibration_says_what_it_cannot_do() -> None:
+def test_a_temporal_benchmark_without_calibration_refuses_tests_and_thresholds() -> None:
     scores, examples = made({(1, "evaluation"): (60, 0.5), (0, "evaluation"): (60, 0.0)})
     found = conclude(scores, examples, "temporal")
     assert found.evaluation.claim_level == "screening only"
@@ -134,7 +134,7 @@ def test_a_temporal_benchmark_without_calibration_says_what_it_cannot_do() -> No
     assert inference["p_value"] is None
 
 
-def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_audited() -> None:
+def test_a_shelf_is_compared_with_held_out_texts_and_known_members_are_not_audited() -> None:
     scores, examples = made(
         {(None, "evaluation"): (20, 2.0), (0, "calibration"): (100, 0.0), (1, "calibration"): (30, 2.0)}
     )
@@ -156,7 +156,7 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
     assert rate["corrected_low"] > 0.5
 
 
-def test_texts_of_which_nothing_is_known_have_scores_and_no_findings() -> None:
+def test_unlabelled_texts_have_scores_and_no_findings() -> None:
     scores, examples = made({(None, "evaluation"): (10, 0.0)})
     found = conclude(scores, examples, "unlabelled")
     assert found.evaluation.reason is not None

@@ -21,7 +21,7 @@ K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
 
 def benchmark_of(sides, size=2):
-    """``sides``: (name, label, split, groups, collection); ``size`` texts per group."""
+    """Return examples of sides (name, label, split, groups, collection), with ``size`` texts per group."""
     rows = []
     for name, label, split, n_groups, collection in sides:
         for group in range(n_groups):
@@ -59,7 +59,7 @@ LABELLED = EXAMPLES_TABLE.filter(pc.is_valid(EXAMPLES_TABLE["label"]))
 LABELLED_SCORES = SCORES_TABLE.filter(pc.is_in(SCORES_TABLE["example_id"], value_set=LABELLED["example_id"]))
 
 
-def test_the_tables_have_their_columns_and_know_their_rows():
+def test_the_tables_have_the_declared_columns_and_rows():
     found = run(SCORES_TABLE, EXAMPLES_TABLE)
     for table, declared, rows in (
         (found["decisions"], DECISIONS, 2 * 5),
@@ -117,7 +117,7 @@ def test_groups_are_tested_by_every_detector_and_counted_in_the_ledger():
 
 
 def test_tests_of_groups_say_which_way_the_scores_run_by_all_labelled_texts():
-    """min_k with its sign forgotten: its groups are tested as before, and carry what the labelled texts show."""
+    """min_k has the wrong sign. Its groups are tested as before, with the direction of the labelled texts."""
     turned = SCORES_TABLE.set_column(
         SCORES_TABLE.schema.get_field_index("score"),
         SCORES.field("score"),
@@ -132,7 +132,7 @@ def test_tests_of_groups_say_which_way_the_scores_run_by_all_labelled_texts():
     assert {row["direction"] for row in run(scores, without)["group_tests"].to_pylist()} == {None}, "no member is known"
 
 
-def test_where_some_are_unknown_only_those_are_asked_about():
+def test_if_some_labels_are_unknown_only_these_texts_are_audited():
     found = run(SCORES_TABLE, EXAMPLES_TABLE)
     tests = found["group_tests"].to_pylist()
     assert {row["group"][0] for row in tests} == {"u"}

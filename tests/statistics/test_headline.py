@@ -18,10 +18,10 @@ from audit_pipeline.statistics.evaluate_options import choose_headline_detector
         (set(), None),
     ],
 )
-def test_the_first_of_ours_or_the_only_one_and_of_several_others_none(scored: set[str], chosen: str | None) -> None:
+def test_the_headline_is_the_first_preferred_or_the_only_detector(scored: set[str], chosen: str | None) -> None:
     assert choose_headline_detector(scored) == chosen
 
 
-def test_the_one_that_was_named_answers_or_none() -> None:
+def test_the_named_detector_is_the_headline_or_none() -> None:
     assert choose_headline_detector({"loss", "theirs"}, "theirs") == "theirs"
     assert choose_headline_detector({"loss", "min_k"}, "theirs") is None, "never another one in its place"

@@ -18,7 +18,7 @@ from audit_pipeline.statistics.roc import (
 
 
 def twin(scores, labels):
-    """Pairs and thresholds enumerated, in whole numbers."""
+    """Compute the metrics by enumerating pairs and thresholds in whole numbers."""
     rows = list(zip(scores, labels, strict=True))
     members, others = ([score for score, label in rows if label == side] for side in (1, 0))
     n_members, n_others = len(members), len(others)
@@ -34,8 +34,8 @@ def twin(scores, labels):
 
 
 @st.composite
-def cases(draw, max_size=60):
-    """Scores with many ties, and labels of both classes."""
+def cases(draw, max_size=30):
+    """Draw scores with many ties, and labels of both classes."""
     n = draw(st.integers(2, max_size))
     score = st.integers(-6, 6).map(float) | st.floats(-1e6, 1e6)
     scores = draw(st.lists(score, min_size=n, max_size=n))
@@ -180,9 +180,9 @@ def test_roc_points_go_up_from_corner_to_corner(case):
         ([], [], "there are no members and no non-members"),
         ([1.0, math.nan], [0, 1], "not a number"),
         ([1.0, 2.0], [0, 2], "neither 1"),
-        ([1.0], [0, 1], "one score for each label"),
+        ([1.0], [0, 1], "there must be one score per label"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(scores, labels, message):
+def test_undefined_metrics_are_refused(scores, labels, message):
     with pytest.raises(DataError, match=message):
         compute_metrics(scores, labels)

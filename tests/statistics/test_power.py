@@ -102,7 +102,7 @@ def test_from_the_fewest_flagged_texts_on_every_number_has_the_power(tpr, fpr, e
     assert n == 1 or not ahead[n - 2]
 
 
-def test_a_threshold_that_tells_nothing_needs_no_number():
+def test_a_threshold_without_power_has_no_sample_size():
     assert find_flagged_sample_size(0.05, 0.05, 1.0, 0.05, 0.8) is None
     assert find_flagged_sample_size(0.02, 0.05, 1.0, 0.05, 0.8) is None
     assert find_flagged_sample_size(0.0501, 0.05, 0.5, 0.05, 0.8) is None

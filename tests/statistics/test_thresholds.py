@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 from scipy.stats import beta, binom, binomtest
+from scored_texts import build_scored_texts
 
 from audit_pipeline.statistics.thresholds import (
     ScoredTexts,
@@ -19,18 +20,10 @@ from audit_pipeline.statistics.thresholds import (
 )
 
 
-def texts(scores, labels=None, groups=None, seed=0):
-    scores = np.asarray(scores, dtype=np.float64)
-    ids = [f"e{index}" for index in range(len(scores))]
-    groups = ids if groups is None else groups
-    labels = np.zeros(len(scores), dtype=np.int8) if labels is None else np.asarray(labels)
-    return ScoredTexts(scores, labels, np.array(groups), compute_sampling_keys(groups, ids, seed))
-
-
 def test_the_marginal_threshold_lies_just_above_the_order_statistic():
     scores = np.random.default_rng(5).permutation(np.arange(39.0))
     # (39 + 1) * 0.95 = 38: the 38th smallest of 0 .. 38 is 37.
-    found = choose_order_statistic("marginal", texts(scores), 0.05)
+    found = choose_order_statistic("marginal", build_scored_texts(scores), 0.05)
     assert found.threshold == np.nextafter(37.0, np.inf)
     assert (found.order_statistic, found.status, found.reason) == (37.0, "ok", None)
     assert (scores >= found.threshold).sum() == 1
@@ -38,8 +31,10 @@ def test_the_marginal_threshold_lies_just_above_the_order_statistic():
 
 
 def test_a_text_tied_with_the_order_statistic_is_not_called_a_member():
-    found = choose_order_statistic("marginal", texts([1.0] * 30 + [0.0] * 9), 0.05)
-    assert estimate_achieved_rates(found.threshold, texts([1.0, 1.0, 2.0]))[0].value == pytest.approx(1 / 3)
+    found = choose_order_statistic("marginal", build_scored_texts([1.0] * 30 + [0.0] * 9), 0.05)
+    assert estimate_achieved_rates(found.threshold, build_scored_texts([1.0, 1.0, 2.0]))[0].value == pytest.approx(
+        1 / 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,12 +45,12 @@ def test_both_rules_refuse_below_their_smallest_number_of_groups(alpha, marginal
     assert min_certified_groups(alpha) == certified_n
     for rule, n in (("marginal", marginal_n), ("certified", certified_n)):
         # Two texts per group: the number that counts is that of groups.
-        few = texts(np.arange(2.0 * (n - 1)), groups=[f"g{index // 2}" for index in range(2 * (n - 1))])
+        few = build_scored_texts(np.arange(2.0 * (n - 1)), groups=[f"g{index // 2}" for index in range(2 * (n - 1))])
         refused = choose_order_statistic(rule, few, alpha)
         assert (refused.status, refused.threshold) == ("refused", None)
         assert f"needs {n}" in refused.reason
         assert f"{n - 1} groups" in refused.reason
-        enough = choose_order_statistic(rule, texts(np.arange(float(n))), alpha)
+        enough = choose_order_statistic(rule, build_scored_texts(np.arange(float(n))), alpha)
         assert enough.threshold == np.nextafter(n - 1.0, np.inf)
 
 
@@ -74,7 +69,7 @@ def test_ranks_against_their_definitions(n, alpha):
 
 
 def test_a_calibration_of_nobody_is_refused():
-    for found in choose_thresholds(texts([]), (0.05, 0.01)):
+    for found in choose_thresholds(build_scored_texts([]), (0.05, 0.01)):
         assert found.status == "refused"
         assert found.reason.startswith("there are no ")
     assert find_certified_rank(0, 0.05) is None
@@ -87,7 +82,7 @@ def test_largest_accuracy_against_every_threshold_tried(data):
     scores = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=n, max_size=n)), dtype=float)
     labels = np.array(data.draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n)))
     labels[:2] = 0, 1
-    found = choose_largest_accuracy(texts(scores, labels)).threshold
+    found = choose_largest_accuracy(build_scored_texts(scores, labels)).threshold
     known = labels >= 0
 
     def right(threshold):
@@ -100,15 +95,15 @@ def test_largest_accuracy_against_every_threshold_tried(data):
 
 def test_largest_accuracy_by_hand():
     # Members at 1, 2, 3, 4; non-members at 0, 1, 2.5: from 3, from 2 and from 1 upwards 5 of 7 are right.
-    found = choose_largest_accuracy(texts([2, 3, 4, 1, 0, 1, 2.5], [1, 1, 1, 1, 0, 0, 0]))
+    found = choose_largest_accuracy(build_scored_texts([2, 3, 4, 1, 0, 1, 2.5], [1, 1, 1, 1, 0, 0, 0]))
     assert found.threshold == 3
     # Nothing to gain by calling anybody: a threshold that no text reaches.
-    assert choose_largest_accuracy(texts([0, 1, 2], [1, 0, 0])).threshold == np.nextafter(2.0, 3)
+    assert choose_largest_accuracy(build_scored_texts([0, 1, 2], [1, 0, 0])).threshold == np.nextafter(2.0, 3)
 
 
 def test_largest_accuracy_needs_both_sides():
     for labels, missing in (([0, 0], "members"), ([1, 1], "non-members"), ([-1, -1], "non-members and no members")):
-        found = choose_largest_accuracy(texts([1.0, 2.0], labels))
+        found = choose_largest_accuracy(build_scored_texts([1.0, 2.0], labels))
         assert found.status == "refused"
         assert f"no calibration {missing} with" in found.reason
 
@@ -118,7 +113,7 @@ def test_largest_accuracy_needs_both_sides():
 def test_the_order_of_rows_is_irrelevant_and_thresholds_follow_monotone_transformations(order, seed):
     scores = np.random.default_rng(1).normal(size=60)
     labels, groups = np.arange(60) % 4 == 3, [f"g{index // 2}" for index in range(60)]
-    given_texts = texts(scores, labels, groups, seed)
+    given_texts = build_scored_texts(scores, labels, groups, seed=seed)
     found = choose_thresholds(given_texts, (0.05, 0.1))
     assert choose_thresholds(given_texts.take(np.array(order)), (0.05, 0.1)) == found
     changed = ScoredTexts(np.exp(scores), given_texts.labels, given_texts.groups, given_texts.keys)
@@ -130,7 +125,9 @@ def test_the_order_of_rows_is_irrelevant_and_thresholds_follow_monotone_transfor
 
 def test_one_text_is_drawn_of_each_group_and_each_as_often():
     groups = ["a"] * 4 + ["b"] * 2
-    drawn = [texts(np.arange(6.0), groups=groups, seed=seed).draw_one_per_group().scores for seed in range(800)]
+    drawn = [
+        build_scored_texts(np.arange(6.0), groups=groups, seed=seed).draw_one_per_group().scores for seed in range(800)
+    ]
     assert {len(one) for one in drawn} == {2}
     first, second = np.array(drawn).T
     # 200 and 400 expected, standard deviations 12 and 14.
@@ -139,7 +136,7 @@ def test_one_text_is_drawn_of_each_group_and_each_as_often():
 
 
 def limits_of_draws(rule, n, alpha, seed):
-    """The false-positive rates of 1,500 thresholds, each chosen by n uniform scores."""
+    """Return the false-positive rates of 1,500 thresholds, each chosen from n uniform scores."""
     generator = np.random.default_rng(seed)
     ids = np.array([f"e{index}" for index in range(n)])
     keys, zeros = compute_sampling_keys(ids, ids, 0), np.zeros(n, dtype=np.int8)
@@ -160,11 +157,11 @@ def test_a_certified_threshold_fails_in_at_most_5_of_100_calibrations():
 
 
 def test_rates_of_one_text_a_group_are_plain_and_a_refused_threshold_only_counts():
-    evaluated = texts([0.1, 0.5, 0.7, 0.2, 0.9, 0.4, 9.0], [0, 0, 0, 0, 1, 1, -1], groups=list("abcdefg"))
+    evaluated = build_scored_texts([0.1, 0.5, 0.7, 0.2, 0.9, 0.4, 9.0], [0, 0, 0, 0, 1, 1, -1], groups=list("abcdefg"))
     fpr, tpr = estimate_achieved_rates(0.5, evaluated)
     assert (fpr.value, fpr.n, fpr.n_groups, fpr.n_effective) == (0.5, 4, 4, 4.0)
     assert (tpr.value, tpr.n) == (0.5, 2)
     wanted = binomtest(2, 4).proportion_ci(0.95, method="exact")
     assert (fpr.low, fpr.high) == pytest.approx((wanted.low, wanted.high))
-    fpr, tpr = estimate_achieved_rates(None, texts([1.0, 2.0]))
+    fpr, tpr = estimate_achieved_rates(None, build_scored_texts([1.0, 2.0]))
     assert (fpr.value, fpr.n, tpr.n) == (None, 2, 0)

@@ -1,4 +1,4 @@
-"""What can be concluded, by how many documents there are: each number is that of the module that refuses by it."""
+"""The possible conclusions by the number of documents. Each number is that of the module that uses it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_of_documents_too_short_for_extraction_nothing_is_concluded(
     assert (unsearched or "") in conclusions
 
 
-def test_where_no_window_fits_the_model_nothing_is_searched() -> None:
+def test_if_no_window_fits_the_model_nothing_is_searched() -> None:
     conclusions, stronger = said(NOTHING_KNOWN, replace(ALL_SEARCHED, problem="a window does not fit"))
     assert "Nothing about passages that the model gives word for word: a window does not fit." in conclusions
     assert "Give longer documents" not in stronger
@@ -72,7 +72,7 @@ def test_each_number_of_held_out_documents_has_its_evidence(held_out: int, reach
     assert lacking in stronger
 
 
-def test_members_and_chance_take_their_advice_away() -> None:
+def test_advice_is_omitted_if_members_are_named_or_chance_chose() -> None:
     known = replace(NOTHING_KNOWN, held_out=400, members=5, design="exchangeable")
     conclusions, stronger = said(known)
     assert "can reach 'statistical evidence'" in conclusions
@@ -86,7 +86,7 @@ def test_members_and_chance_take_their_advice_away() -> None:
 
 @given(st.integers(1, 40), st.data())
 def test_standing_out_needs_just_so_many(documents: int, data: st.DataObject) -> None:
-    """Some documents above all held-out ones, the others below them."""
+    """Some documents score above all held-out documents, the others below."""
     above = data.draw(st.integers(1, documents))
 
     def q_of_the_first(held_out: int) -> float:

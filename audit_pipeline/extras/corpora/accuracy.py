@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, Verdict
+from audit_pipeline.statistics.group_means import bound_mean_error
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.statistics.roc import Bools, Floats
 from audit_pipeline.statistics.share_bounds import Rate, compute_difference_interval, estimate_grouped_rate
-from audit_pipeline.statistics.ties import bound_mean_error
 
 DIFFERENCE_CAVEAT = (
     "A difference does not show that contamination raised the score: items in a corpus may be easier, or better known, "

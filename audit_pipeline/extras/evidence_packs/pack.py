@@ -29,7 +29,7 @@ from audit_pipeline.extras.extraction.pair_extraction import read_searched_docum
 from audit_pipeline.models.converted_files import stored_tokenizer_folder
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model, write_card
 from audit_pipeline.pipeline.whole_configuration import Configuration
-from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.needs.provider import list_derived_texts
 from audit_pipeline.store.files import add_path_to_disk_error, read_json, write_atomically, write_json
 from audit_pipeline.store.integrity import code_digest, package_versions
 from audit_pipeline.store.ledger import copy_ledger, has_entries, read_ledger

@@ -37,9 +37,8 @@ from audit_pipeline.extras.extraction.window_probabilities import encode_windows
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, evaluate_pair
-from audit_pipeline.scoring.backends import build_backend_loader
+from audit_pipeline.scoring.backends import Endpoints, build_backend_loader
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
-from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.files import read_json, read_table
 from audit_pipeline.store.integrity import code_digest, file_sha256
 from audit_pipeline.store.ledger import LineageStep, file_of, read_latest_run, read_ledger

@@ -103,7 +103,7 @@ class GenerationOptions:
 
 def format_draws_needed(log_p: float | None) -> str:
     """Format the number of draws that give the passage at least once with a probability of 50%."""
-    from audit_pipeline.statistics.draw_cost import compute_log_draws
+    from audit_pipeline.statistics.power import compute_log_draws
 
     return number_format.DASH if log_p is None else number_format.format_draws(compute_log_draws(log_p) / math.log(10))
 
@@ -215,7 +215,7 @@ def show_passages(
     quoted: bool,
 ) -> None:
     """Print the strongest passages of the documents, with the texts that the model generates for them."""
-    from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
+    from audit_pipeline.statistics.power import compute_log_cost_of_draws
 
     passages: list[Row] = []
     price = search.options.price_per_million

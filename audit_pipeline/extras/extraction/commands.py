@@ -261,7 +261,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.pipeline.dagster import audit, partitions, runs
     from audit_pipeline.pipeline.workspace_state import Scope
-    from audit_pipeline.scoring.used_endpoints import Endpoints
+    from audit_pipeline.scoring.backends import Endpoints
     from audit_pipeline.tables import Pair
 
     [spec] = request.benchmarks

@@ -38,7 +38,7 @@ from audit_pipeline.pipeline.dagster.instance import (
     open_instance,
 )
 from audit_pipeline.pipeline.dagster.locks import hold_removal_lock
-from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.needs.provider import list_derived_texts
 from audit_pipeline.store.files import read_json, read_parquet, write_json
 from audit_pipeline.store.ledger import erase_lines, read_ledger
 from audit_pipeline.store.ledger_records import Ledger, Line

@@ -14,6 +14,7 @@ import numpy as np
 
 from audit_pipeline.extras.unlearning import measures
 from audit_pipeline.statistics.evaluation import compare_aurocs
+from audit_pipeline.statistics.group_means import compute_group_means, merge_tied_means
 from audit_pipeline.statistics.intervals import (
     NO_INTERVAL,
     GroupedSides,
@@ -24,7 +25,6 @@ from audit_pipeline.statistics.intervals import (
 )
 from audit_pipeline.statistics.roc import Bools, Floats, compute_roc_points
 from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
-from audit_pipeline.statistics.ties import compute_group_means, merge_tied_means
 from audit_pipeline.tables import ComparedModel, ComparedSide
 
 FIRST_CHOICES = ("exact_memorization", "extraction_strength")

@@ -36,8 +36,8 @@ from audit_pipeline.pipeline.publication_state import explain_unpublished
 from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, STAGES
 from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, Product, StageJob
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
+from audit_pipeline.scoring.backends import Endpoints
 from audit_pipeline.scoring.session import build_audit_session
-from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OPTIONAL_KINDS, Pair
 from audit_pipeline.token_statistics.cached_texts import CachePlan, require_kinds

@@ -20,8 +20,7 @@ from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.pipeline.dagster.locks import lock_liveness_file
 from audit_pipeline.pipeline.dagster.tags import note_spent
 from audit_pipeline.pipeline.progress import format_progress, progress_bar
-from audit_pipeline.scoring.backends import HeldModel
-from audit_pipeline.scoring.used_endpoints import Endpoints
+from audit_pipeline.scoring.backends import Endpoints, HeldModel
 from audit_pipeline.store.paths import DataPaths, make_private
 from audit_pipeline.token_statistics.engine_choice import choose_engine
 from audit_pipeline.token_statistics.run import Progress

@@ -18,7 +18,7 @@ from audit_pipeline.models.usage_budget import Limits
 from audit_pipeline.pipeline.dagster.asset_definitions import build_op_config
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file
 from audit_pipeline.pipeline.dagster.tags import REASON_TAG, build_remaining_budget_config
-from audit_pipeline.scoring.used_endpoints import Endpoints
+from audit_pipeline.scoring.backends import Endpoints
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 CODE_LOCATION = "corpus_audit"

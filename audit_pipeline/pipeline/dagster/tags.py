@@ -14,7 +14,7 @@ import dagster as dg
 
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.usage_budget import Limits, find_endpoint_models
-from audit_pipeline.scoring.used_endpoints import Endpoints
+from audit_pipeline.scoring.backends import Endpoints
 
 REASON_TAG = "why"
 """The reason for the run. The name is short, because the UI's list of runs shows 40 characters."""

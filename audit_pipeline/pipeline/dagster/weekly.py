@@ -42,7 +42,7 @@ from audit_pipeline.pipeline.stage import (
 )
 from audit_pipeline.pipeline.whole_configuration import OF_AUDITS, load_configuration
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
-from audit_pipeline.scoring.used_endpoints import Endpoints
+from audit_pipeline.scoring.backends import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 

@@ -1,6 +1,6 @@
-"""Providers of statistics of derived texts: the text in lower case, copies with swapped words, and neighbours.
+"""Providers of statistics of derived texts: the text in lower case, and copies with swapped words.
 
-The audited model runs over the derived texts in extra passes. Neighbours are proposed in scoring/neighbours/.
+The audited model runs over the derived texts in extra passes. Neighbours have a module of their own (neighbours.py).
 """
 
 from __future__ import annotations
@@ -8,39 +8,27 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.detector_inputs import NOT_GIVEN, TextStatistics
-from audit_pipeline.detectors.lowercase import LOWERCASED
-from audit_pipeline.detectors.neighbour import NEIGHBOURS
-from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
-from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.scoring.needs.provider import (
-    DerivedTextsProvider,
-    Lookup,
-    OnProgress,
-    ScoringScope,
-    TextWithStatistics,
-    UserInputs,
-)
-from audit_pipeline.scoring.neighbours import own_topk
-from audit_pipeline.scoring.neighbours.proposer import Proposer
-from audit_pipeline.tables import KINDS, text_sha256
+from audit_pipeline.detectors.detector_inputs import TextStatistics
+from audit_pipeline.detectors.loss import LOWERCASED
+from audit_pipeline.detectors.perturbed import COPIES, PAC, STREAM, Copying
+from audit_pipeline.scoring.needs import provider
+from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import plan
 from audit_pipeline.token_statistics.run import RunSummary
 
-_NO_FILE = "one stream of random numbers over the rows of a file is there for a file that is scored, not for an audit"
+_NO_FILE = "one stream of random numbers requires the rows of a file, so only `corpus-audit score` can use it"
 _MAX_DRAWS = 4
 _STREAM_SEED = 0
 
 
-class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
+class LowercaseProvider(provider.DerivedTextsProvider[TextStatistics]):
     """The provider of the statistics of the text in lower case."""
 
     need = LOWERCASED
-    not_run = "the model has not been run on the text in lower case: run it again"
+    not_run = "the model has not been run on the text in lower case. Run the model again."
     passes = 1
 
     @staticmethod
@@ -48,11 +36,11 @@ class LowercaseProvider(DerivedTextsProvider[TextStatistics]):
         """Return the texts in lower case, except texts that are in lower case already."""
         return [text.lower() for text in texts if text.lower() != text]
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[TextStatistics]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[TextStatistics]:
         """Return the lookup of the text in lower case. A text in lower case has its own statistics."""
         index = self._read_index(self._flatten_derived_texts(texts))
 
-        def look_up(scored: TextWithStatistics) -> TextStatistics | None:
+        def look_up(scored: provider.TextWithStatistics) -> TextStatistics | None:
             text = scored.statistics.text
             if text.lower() == text:
                 return scored.statistics
@@ -109,7 +97,7 @@ def make_shuffled_copies(text: str, copying: Copying, stream: random.Random | No
     return copies
 
 
-class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatistics]]]):
+class CopiesProvider(provider.DerivedTextsProvider[Mapping[Copying, Sequence[TextStatistics]]]):
     """The provider of the statistics of copies with swapped words.
 
     With a single stream of random numbers the texts must be the rows of a file in file order, chunk by chunk. A
@@ -117,9 +105,9 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
     """
 
     need = COPIES
-    not_run = "the model has not been run on every copy of the text: run it again"
+    not_run = "the model has not been run on every copy of the text. Run the model again."
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Start a stream of random numbers for each setting that uses one."""
         super().__init__(scope, settings)
         self._streams: dict[Copying, random.Random | None] = {}
@@ -149,9 +137,11 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
     def describe_cost(self, texts: Sequence[str]) -> str | None:
         """Return the number of copies and tokens, or None if all copies are cached."""
         tokens = plan(self._model, self._flatten_derived_texts(texts), self._location).tokens_to_run
-        return f"pac: {self.passes} copies of each text, {tokens:,} tokens in all" if tokens else None
+        return f"pac: {self.passes} copies of each text, {tokens:,} tokens in total" if tokens else None
 
-    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+    def compute(
+        self, texts: Sequence[str], backend_of: BackendOf, on_progress: provider.OnProgress | None
+    ) -> RunSummary:
         """Run the audited model over the copies."""
         if self._is_run:
             # These are the next rows of the file, even if they repeat the last rows.
@@ -171,7 +161,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
             copies_of_texts.append(copies)
         return copies_of_texts
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[Mapping[Copying, Sequence[TextStatistics]]]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Mapping[Copying, Sequence[TextStatistics]]]:
         """Return the lookup of a text's copies. It finds nothing if the cache lacks a copy."""
         index = self._read_index(self._flatten_derived_texts(texts))
         occurrences: dict[str, list[Sequence[str]]] = {}
@@ -182,7 +172,7 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
         for text, copies_in_order in occurrences.items():
             next_copies[text] = itertools.cycle(copies_in_order)
 
-        def look_up(scored: TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | None:
+        def look_up(scored: provider.TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | None:
             copies = next(next_copies[scored.model_input]) if scored.model_input in next_copies else ()
             statistics = map(index.find, copies)
             by_copying: dict[Copying, Sequence[TextStatistics]] = {}
@@ -194,66 +184,3 @@ class CopiesProvider(DerivedTextsProvider[Mapping[Copying, Sequence[TextStatisti
             return by_copying
 
         return look_up
-
-
-class NeighboursProvider(DerivedTextsProvider[Sequence[TextStatistics]]):
-    """The provider of the statistics of neighbours: texts that differ from the text in one word or token.
-
-    Each text has as many neighbours as the largest ``n`` of the settings, in the order of the proposer.
-    """
-
-    need = NEIGHBOURS
-    not_run = "the text has no neighbours that the model was run on"
-
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
-        """Read the number of neighbours from the settings."""
-        super().__init__(scope, settings)
-        self._inputs = scope.user_inputs or UserInputs()
-        self.passes = max(int(setting["n"]) for setting in settings)
-
-    @property
-    def kinds(self) -> Sequence[str]:  # type: ignore[override]
-        """Return the extra statistics that the proposer reads."""
-        return self._proposer.kinds
-
-    def explain_missing(self) -> str | None:
-        """Return why there are no neighbours: an audit, texts with a context, or a model without likeliest tokens."""
-        # Only a user can choose a proposer.
-        if self._scope.in_context or self._scope.user_inputs is None:
-            return super().explain_missing() or self.not_run
-        if all(KINDS[kind].is_available_from(self._model.has_statistic) for kind in self.kinds):
-            return None
-        return f"{NOT_GIVEN}: the most likely tokens, from which neighbours are made"
-
-    def plan(self, texts: Sequence[str]) -> None:
-        """Return None: neighbours are unknown before the text pass."""
-
-    def describe_cost(self, texts: Sequence[str]) -> str:
-        """Return the cost of proposing and running the neighbours."""
-        return f"neighbour: {self._proposer.describe_cost(texts, self.passes)}"
-
-    def derive_texts(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
-        """Return the neighbours of each text."""
-        return self._proposer.propose(texts, self.passes, self._inputs.seed)
-
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[Sequence[TextStatistics]]:
-        """Return the lookup of a text's cached neighbours."""
-        index = self._read_index(self._flatten_derived_texts(texts))
-        neighbours_by_text = dict(zip(texts, self.derive_texts_once(texts), strict=True))
-
-        def look_up(scored: TextWithStatistics) -> Sequence[TextStatistics] | None:
-            neighbours = neighbours_by_text.get(scored.model_input, ())
-            cached = [statistics for statistics in map(index.find, neighbours) if statistics is not None]
-            return cached or None
-
-        return look_up
-
-    @cached_property
-    def _proposer(self) -> Proposer:
-        if self._inputs.proposer == own_topk.NAME:
-            return own_topk.OwnTopkProposer(self._model, self._location)
-        # This import loads torch, which only a masked language model needs.
-        from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
-
-        entry = resolve_model(self._inputs.proposer, load_models())
-        return MaskedModelProposer(entry, device=self._inputs.device, notify=self._inputs.notify)

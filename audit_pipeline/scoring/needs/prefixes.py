@@ -15,14 +15,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Float32s, UnmetNeed
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.needs.provider import (
-    NO_SEPARATE_PASS,
-    Lookup,
-    OnProgress,
-    Provider,
-    ScoringScope,
-    TextWithStatistics,
-)
+from audit_pipeline.scoring.needs import provider
 from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics import prefixed_texts
@@ -38,7 +31,7 @@ PrefixRequest = tuple[int, str]
 """A number of shots, and a key of JOINS."""
 
 
-class PrefixProvider(Provider[PrefixedLogProbs]):
+class PrefixProvider(provider.Provider[PrefixedLogProbs]):
     """The provider of a text's log-probabilities after prefixes of known texts of one side.
 
     There is a prefix for each pair of a number of shots and a way to join them.
@@ -47,7 +40,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
     side: ClassVar[Side]
     source = "prefix"
 
-    def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Read the requested prefixes from the settings."""
         super().__init__(scope, settings)
         self._requested = sorted({(int(setting["shots"]), str(setting["join"])) for setting in settings})
@@ -63,8 +56,8 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         inputs = self._scope.user_inputs
         if inputs is None or self.side not in inputs.known:
             return (
-                f"no prefix of {self.side.name}: name a file of texts known to be {self.side.name} with "
-                f"{self.side.option}"
+                f"there is no prefix of {self.side.name}. Name a file of known {self.side.name} with "
+                f"{self.side.option}."
             )
         return Shots(inputs.known[self.side], f"the file of {self.side.option}", {})
 
@@ -111,31 +104,31 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         shots = self._required_shots
         if len(shots.texts) < n_shots:
             if self._scope.benchmark is None:
-                what_to_do = f"add texts to it, or set the parameter shots to {len(shots.texts)} or less"
+                what_to_do = f"Add texts to it, or set the parameter shots to {len(shots.texts)} or less."
             else:
-                what_to_do = "raise calibration_fraction in config/benchmarks.yaml"
+                what_to_do = "Raise calibration_fraction in config/benchmarks.yaml."
             return (
-                f"a prefix of {n_shots} takes the texts of {n_shots} known {self.side.name}, each of another document, "
-                f"and {shots.source} has {len(shots.texts)}: {what_to_do}"
+                f"a prefix of {n_shots} requires {n_shots} known {self.side.name} from different documents, but "
+                f"{shots.source} has {len(shots.texts)}. {what_to_do}"
             )
         if not self._count_fitting(1, join):
             has_border = self._model.position_border is not None
             window = self._border_description if has_border else self._window_description
-            return f"not even one of {shots.source} and a text twice as long fit into {window}"
+            return f"not even one text of {shots.source} and a text twice as long fit into {window}"
         return None
 
     @property
     def _window_description(self) -> str:
         """Return the size of the model's context for messages."""
         window, _ = window_and_stride(self._model)
-        return f"the {window:,} tokens of context that {self._model.entry.name} is run with"
+        return f"the context of {self._model.entry.name} ({window:,} tokens)"
 
     @property
     def _border_description(self) -> str:
         """Return the position limit of LongRoPE for messages."""
         return (
-            f"the {self._model.position_border:,} tokens up to which {self._model.entry.name} encodes positions as it "
-            "does in the text alone (LongRoPE takes other factors beyond)"
+            f"the {self._model.position_border:,} tokens up to which {self._model.entry.name} encodes positions as in "
+            "the text alone (LongRoPE uses other factors for longer inputs)"
         )
 
     @cached_property
@@ -150,7 +143,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             ConfigError: If a user named the detector or gave texts for the prefix.
         """
         if self._scope.in_context:
-            return NO_SEPARATE_PASS
+            return provider.NO_SEPARATE_PASS
         reason: str | None = None
         if isinstance(self._shots, str):
             reason = self._shots
@@ -218,9 +211,11 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         description = f"the texts, each after a prefix of {', '.join(map(str, shot_counts))} {self.side.name}"
         if prefixed_texts.is_prefix_rerun(self._model, self._location):
             description += ", each with its prefix run again"
-        return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all"
+        return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in total"
 
-    def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
+    def compute(
+        self, texts: Sequence[str], backend_of: BackendOf, on_progress: provider.OnProgress | None
+    ) -> RunSummary:
         """Run the texts after each prefix that does not reveal them."""
         backend = partial(backend_of, self._model)
         to_run = list(self._iterate_texts_to_run(texts))
@@ -238,7 +233,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             )
         return join_summaries(summaries)
 
-    def build_lookup(self, texts: Sequence[str]) -> Lookup[PrefixedLogProbs]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[PrefixedLogProbs]:
         """Return the lookup of a text's log-probabilities after each prefix, with reasons for missing ones."""
         cached: dict[PrefixRequest, Mapping[str, Mapping[str, Float32s]]] = {}
         for request, prefix in self._prefixes.items():
@@ -246,7 +241,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
             cached[request] = collect_lists_by_text(table, ["logprob"])
         revealing = self._find_revealing_shots(texts)
 
-        def look_up(scored: TextWithStatistics) -> PrefixedLogProbs:
+        def look_up(scored: provider.TextWithStatistics) -> PrefixedLogProbs:
             text = scored.model_input
             sha256 = text_sha256(text)
             revealing_shot = revealing[text]
@@ -255,8 +250,7 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
                 n_shots, _ = request
                 if revealing_shot is not None and revealing_shot < n_shots:
                     by_request[request] = UnmetNeed(
-                        f"{GIVEN_AWAY}: the text's document is one of the {n_shots} {self.side.name} that the prefix "
-                        "is made of"
+                        f"{GIVEN_AWAY}: the text's document is one of the {n_shots} {self.side.name} in the prefix"
                     )
                 elif request in self._obstacles:
                     by_request[request] = UnmetNeed(self._obstacles[request])
@@ -273,11 +267,11 @@ class PrefixProvider(Provider[PrefixedLogProbs]):
         [tokens] = prefixed_texts.count_own_tokens(self._model, [text])
         prefix = self._prefixes[n_shots, join]
         if prefixed_texts.has_room(self._model, prefix, tokens):
-            return UnmetNeed("the model has not been run on the text after the prefix: run it again")
-        hint = "no prefix leaves room"
+            return UnmetNeed("the model has not been run on the text after the prefix. Run the model again.")
+        hint = "no shorter prefix fits"
         for n in range(n_shots - 1, 0, -1):
             if prefixed_texts.has_room(self._model, self._encode_shots(n, join), tokens):
-                hint = f"a prefix of {n} would leave room"
+                hint = f"a prefix of {n} would fit"
                 break
         window = self._window_description
         if prefixed_texts.crosses_border(self._model, prefix, tokens):
@@ -300,7 +294,7 @@ class NonmemberPrefixProvider(PrefixProvider):
 
 
 def _report_joint_progress(
-    on_progress: OnProgress, summaries: Sequence[RunSummary], plans: Sequence[CachePlan], progress: Progress
+    on_progress: provider.OnProgress, summaries: Sequence[RunSummary], plans: Sequence[CachePlan], progress: Progress
 ) -> None:
     """Report the progress of consecutive runs as the progress of a single run.
 

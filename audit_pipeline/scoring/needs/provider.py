@@ -1,18 +1,22 @@
-"""The base classes of providers. A provider computes and reads one requirement of detectors (a ``Need``)."""
+"""The interface and the list of providers. A provider computes and reads one requirement of detectors (a ``Need``)."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from audit_pipeline import extras
+from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Need, StatisticsIndex, TextStatistics, UnmetNeed
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours import own_topk
+from audit_pipeline.scoring import needs
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.backend import BackendOf
@@ -22,12 +26,13 @@ from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 if TYPE_CHECKING:
     from audit_pipeline.scoring.prefix_shots import Side
 
+
 T = TypeVar("T")
 SeenIdentities = Mapping[str, tuple[str, str]]
 """The last known fingerprints of weights and tokenizer by model name. An unknown fingerprint is empty."""
 OnProgress = Callable[[Progress], None]
 
-NO_SEPARATE_PASS = "the text is scored in the context of an input: it has no pass of its own"
+NO_SEPARATE_PASS = "the text is scored after a context, so the model has not read the text alone"
 """The reason why detectors that compare a text with a changed text do not score it. They need a pass over the text
 without a context (Zhang et al. 2025, appendix C)."""
 
@@ -40,19 +45,13 @@ class UserInputs:
         frequencies: A token-frequency table.
         known: Texts known to be members or non-members, from which prefixes are made.
         asked_for: The requirements of detectors that the user named. If one of them is unmet, scoring fails.
-        proposer: How neighbours are proposed: ``own-topk``, or the name, hub id or path of a masked language model.
-        seed: The seed of the neighbour proposer.
-        device: The device of the masked language model.
-        notify: A callback with the progress of making neighbours.
+        seed: The seed of the neighbours.
     """
 
     frequencies: Path | None = None
     known: Mapping[Side, Sequence[str]] = field(default_factory=dict)
     asked_for: Collection[Need[Any]] = ()
-    proposer: str = own_topk.NAME
     seed: int = 0
-    device: str | None = None
-    notify: Callable[[str], None] = lambda message: None
 
 
 @dataclass(frozen=True)
@@ -236,3 +235,31 @@ class DerivedTextsProvider(Provider[T]):
         derived_texts = self._flatten_derived_texts(texts)
         backend = partial(backend_of, self._model)
         return compute(self._model, derived_texts, self._location, backend, on_progress=on_progress)
+
+
+@cache
+def all_providers() -> Mapping[str, type[Provider[Any]]]:
+    """Return every provider class by the name of its requirement.
+
+    Providers are found in the modules of this folder and in the modules ``need`` of extras.
+    """
+    names = [f"{needs.__name__}.{module.name}" for module in pkgutil.iter_modules(needs.__path__)]
+    return collect_by_name(
+        (*map(importlib.import_module, names), *extras.find_modules("need")),
+        label="needs",
+        is_wanted=lambda value: isinstance(value, type) and issubclass(value, Provider) and hasattr(value, "need"),
+        name_of=lambda provider: provider.need.name,
+    )
+
+
+def list_derived_texts(texts: Sequence[str]) -> list[str]:
+    """Return the texts that providers derive from ``texts``, for all requirements (Provider.list_derived)."""
+    derived_texts: list[str] = []
+    for provider in all_providers().values():
+        derived_texts += provider.list_derived(texts)
+    return derived_texts
+
+
+def is_from_need(upstream: str) -> bool:
+    """Return True if a name in ``upstream`` is the input of a requirement, for example a reference model."""
+    return upstream.partition("/")[0] in {provider.source for provider in all_providers().values()}

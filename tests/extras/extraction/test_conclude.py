@@ -17,7 +17,7 @@ from audit_pipeline.extras.extraction.memorisation import (
     join_windows,
     windows_from_rows,
 )
-from audit_pipeline.statistics.draw_cost import compute_log_draws
+from audit_pipeline.statistics.power import compute_log_draws
 from audit_pipeline.tables import EXTRACTION
 
 TEXT = "four " * 20

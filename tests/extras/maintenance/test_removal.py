@@ -31,7 +31,7 @@ from audit_pipeline.models.converted_files import conversion_folder
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
-from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.needs.provider import list_derived_texts
 from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, write_json

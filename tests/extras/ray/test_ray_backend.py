@@ -255,7 +255,7 @@ def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, lla
     messages: list[str] = []
     opened = open_backend(asked, paths, None, messages.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]
     assert opened == "the server"
-    assert messages == ["llama runs on a server: this process sends the requests, and Ray is not used"]
+    assert messages == ["llama runs on a server. This process sends the requests, without Ray."]
 
 
 def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, llama) -> None:

@@ -20,9 +20,8 @@ from audit_pipeline.extras.servers.probe import probe_endpoint
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.backends import open_backend
+from audit_pipeline.scoring.backends import Endpoints, open_backend
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.scoring.used_endpoints import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Kind, text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics
@@ -292,7 +291,7 @@ def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> N
     with pytest.raises(ModelError, match="NO_SUCH_KEY is not set"):
         endpoints.probe_and_load(behind(key_env="NO_SUCH_KEY").entry, paths, told.append)
     assert told == [], "nothing is sent"
-    with pytest.raises(ModelError, match="changed meanwhile"):
+    with pytest.raises(ModelError, match="has changed since the probe"):
         # Planned without asking: its rows would be of a model that nobody has seen.
         open_backend(behind(), paths)
     model = endpoints.probe_and_load(behind().entry, paths, told.append)

@@ -1,16 +1,24 @@
-"""Ties of means: means that differ only by rounding have the same rank.
+"""Means of scores per group of texts: their ties, and the direction in which members and non-members differ.
 
-The mean of 0.1 and 0.7 equals that of 0.3 and 0.5, but their float64 sums differ in the last digit. Ranks must not
-depend on such rounding. Before ranking, two means are therefore set to the same number if their difference is at most
-the sum of their rounding errors.
+Means that differ only by rounding have the same rank. The mean of 0.1 and 0.7 equals that of 0.3 and 0.5, but their
+float64 sums differ in the last digit. Ranks must not depend on such rounding. Before ranking, two means are therefore
+set to the same number if their difference is at most the sum of their rounding errors.
+
+The direction of scores is ``training`` if texts of the training data score higher, as the scores of detectors should. A
+detector with the wrong sign, such as a raw perplexity, ranks members below non-members. A difference in that direction
+must not be reported as a finding of training.
 """
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from audit_pipeline.statistics.roc import Floats, Places
+from audit_pipeline.tables import MEMBER, NON_MEMBER
 
 ROUNDINGS_OF_A_SCORE = 32
 """The maximum number of additions that a token's value passes through in a score, which is a mean over tokens.
@@ -70,3 +78,38 @@ def merge_tied_means(first: Floats, first_errors: Floats, second: Floats, second
     """Return two sets of means, of shapes (n,) and (m,), with ties between and within them merged."""
     merged = merge_ties(np.concatenate([first, second]), np.concatenate([first_errors, second_errors]))
     return np.split(merged, [len(first)])
+
+
+Direction = Literal["training", "opposite", "none"]
+
+TEST_LEVEL = 0.05
+"""The level of the two-sided test. By chance, a direction is reported in at most 5% of cases."""
+
+
+def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.NDArray[Any]) -> Direction | None:
+    """Return which side scores higher, by a two-sided Mann-Whitney test at 5%.
+
+    The test compares one mean per group and side, so that texts of one group do not count as independent. Means that
+    differ only by rounding are tied.
+
+    Args:
+        scores: Float array of shape (n_texts,).
+        labels: 1 (member), 0 (non-member) or anything else, which is skipped, of shape (n_texts,).
+        groups: The group of each text, of shape (n_texts,).
+
+    Returns:
+        ``training`` if members score higher, ``opposite`` if non-members do, ``none`` if it is unclear, and None if a
+        side has no text.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    classes = np.asarray(labels)
+    sides = []
+    for side in (MEMBER, NON_MEMBER):
+        _, codes = np.unique(groups[classes == side], return_inverse=True)
+        sides.append(compute_group_means(values[classes == side], codes))
+    if not all(len(means) for means, _ in sides):
+        return None
+    means = merge_tied_means(*sides[0], *sides[1])
+    if scipy.stats.mannwhitneyu(*means, alternative="greater").pvalue <= TEST_LEVEL / 2:
+        return "training"
+    return "opposite" if scipy.stats.mannwhitneyu(*means, alternative="less").pvalue <= TEST_LEVEL / 2 else "none"

@@ -7,11 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import max_examples
 from tiny_models import SENTENCES
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.scoring.neighbours import own_topk
-from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
+from audit_pipeline.scoring.needs import neighbours as neighbours_need
+from audit_pipeline.scoring.needs.neighbours import NeighbourProposer, select_distinct
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics
@@ -30,11 +33,41 @@ TEXTS = (
 
 
 @pytest.fixture(scope="module")
-def proposer(tiny, tmp_path_factory) -> OwnTopkProposer:
+def proposer(tiny, tmp_path_factory) -> NeighbourProposer:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path_factory.mktemp("topk"))
     compute(model, TEXTS, paths, lambda: forward, kinds=("base", "topk"))
-    return OwnTopkProposer(model, paths)
+    return NeighbourProposer(model, paths)
+
+
+@max_examples(12)
+@given(order=st.permutations(range(len(TEXTS))), n_texts=st.integers(1, 4), seed=st.integers(0, 3))
+def test_neighbours_depend_on_text_and_seed_alone(proposer, order, n_texts, seed):
+    chosen = [TEXTS[i] for i in order[:n_texts]]
+    together = proposer.propose([*chosen, chosen[0]], 6, seed)
+    assert together == [*(proposer.propose([text], 6, seed)[0] for text in chosen), together[0]]
+
+
+def test_another_seed_yields_other_neighbours(proposer):
+    text = SENTENCES[1]
+    [first], [second] = proposer.propose([text], 12, 0), proposer.propose([text], 12, 1)
+    assert first != second
+
+
+@max_examples(20)
+@given(n=st.integers(0, 40), more=st.integers(0, 40), seed=st.integers(0, 100))
+def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
+    [few], [many] = proposer.propose(TEXTS[1:2], n, seed), proposer.propose(TEXTS[1:2], n + more, seed)
+    assert few == many[:n]
+
+
+def test_select_distinct_skips_the_original_and_repetitions_and_computes_no_more_than_n():
+    assert select_distinct("a", ["b", "a", "b", "c", "d"], 2) == ["b", "c"]
+    assert select_distinct("a", ["a", "b"], 5) == ["b"]
+    assert select_distinct("a", ["b"], 0) == []
+    candidates = iter("bcdef")
+    assert select_distinct("a", candidates, 2) == ["b", "c"]
+    assert next(candidates) == "d"
 
 
 def test_every_neighbour_is_the_text_with_one_token_replaced_by_one_of_its_top_k(proposer, tiny):
@@ -60,7 +93,7 @@ def test_every_neighbour_is_the_text_with_one_token_replaced_by_one_of_its_top_k
     assert [len(one) for one in proposed[: len(SENTENCES)]] == [12] * len(SENTENCES)
 
 
-def test_a_text_that_is_too_short_gets_fewer(proposer):
+def test_a_short_text_has_fewer_neighbours(proposer):
     short, empty = proposer.propose(["a", ""], 1000, seed=0)
     assert 0 < len(short) < 20
     assert empty == []
@@ -72,20 +105,24 @@ def test_a_character_of_several_tokens_is_never_cut(proposer):
     assert all("数据" in one and "🙂🙂" in one and "<s>" in one for one in neighbours)
 
 
-def test_cost_is_known_before_and_nothing_is_run(tiny, tmp_path):
+def test_the_cost_is_known_before_a_model_runs(tiny, tmp_path):
     model, forward = tiny("llama")
-    fresh = OwnTopkProposer(model, DataPaths(tmp_path))
+    fresh = NeighbourProposer(model, DataPaths(tmp_path))
     texts = [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
     tokens = sum(len(one.token_id) + 1 for one in encode(model, texts[:2]))
-    assert f"{tokens} tokens in 2 passes of llama; scoring up to 10 of them" in fresh.describe_cost(texts, 5)
-    with pytest.raises(DataError, match=r"2 texts have no cached top-k tokens of llama: run the model"):
+    words = sum(len(text.split()) for text in texts[:2])
+    assert fresh.describe_cost(texts, 5) == (
+        f"making neighbours: {tokens} tokens in 2 passes of llama; scoring up to 10 neighbours: {5 * words:,} words "
+        "through the audited model"
+    )
+    with pytest.raises(DataError, match=r"2 texts have no cached top-k tokens of llama. Run the model"):
         fresh.propose(texts, 5, 0)
     compute(model, texts, DataPaths(tmp_path), lambda: forward, kinds=("base", "topk"))
     assert "no pass" in fresh.describe_cost(texts, 5)
 
 
 class WordTokenizer:
-    """Tokens are words with the blank before them; the first token of a decoding loses its blank, as in Llama 2."""
+    """A tokenizer of words with the blank before them. Decoding drops a blank at the beginning, as in Llama 2."""
 
     words = ("a", " the", " cat", " sat", " dog", " ran", "<unk>", "\ufffd")
     special_ids = frozenset({6})
@@ -100,8 +137,8 @@ class WordTokenizer:
         return "".join(self.words[token] for token in tokens).lstrip(" ")
 
 
-def made(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> OwnTopkProposer:
-    """A proposer over a cache of one text, written out by hand."""
+def build_proposer(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> NeighbourProposer:
+    """Build a proposer whose cache contains one text with the given tokens and top-k tokens."""
     n = len(own)
     base = {name: [0] * n for name in TOKEN_STATISTICS.names[2:]}
     base |= {"token_id": own, "char_start": [a for a, _ in spans], "char_end": [b for _, b in spans]}
@@ -112,29 +149,29 @@ def made(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> OwnTopkPropo
             [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK.schema
         ),
     }
-    monkeypatch.setattr(own_topk, "read_statistics", lambda model, texts, paths, kind: tables[kind])
+    monkeypatch.setattr(neighbours_need, "read_statistics", lambda model, texts, paths, kind: tables[kind])
     model = SimpleNamespace(tokenizer=WordTokenizer(), entry=SimpleNamespace(name="made"))
-    return OwnTopkProposer(model, DataPaths(tmp_path))
+    return NeighbourProposer(model, DataPaths(tmp_path))
 
 
 @pytest.mark.parametrize("spans", [[(0, 3), (4, 7)], [(0, 3), (3, 7)]], ids=["bare", "with blanks"])
 def test_neighbours_by_hand(monkeypatch, tmp_path, spans):
-    # Special tokens, halves of characters, the original and ids without a token are passed over.
+    # Special tokens, incomplete characters, the original token and ids without a token are skipped.
     topk = [1, 4, 6, 7, 99, 3]
-    proposer = made(monkeypatch, tmp_path, "the cat", [1, 2], spans, topk * 2, [-1.0] * 12)
+    proposer = build_proposer(monkeypatch, tmp_path, "the cat", [1, 2], spans, topk * 2, [-1.0] * 12)
     [neighbours] = proposer.propose(["the cat"], 50, seed=0)
     assert sorted(neighbours) == ["dog cat", "sat cat", "the dog", "the sat", "the the"]
 
 
-def test_a_token_that_is_not_the_characters_it_covers_is_left_alone(monkeypatch, tmp_path):
-    proposer = made(monkeypatch, tmp_path, "THE cat", [1, 2], [(0, 3), (3, 7)], [4, 5] * 2, [-1.0] * 4)
+def test_a_token_with_other_characters_than_its_span_is_never_replaced(monkeypatch, tmp_path):
+    proposer = build_proposer(monkeypatch, tmp_path, "THE cat", [1, 2], [(0, 3), (3, 7)], [4, 5] * 2, [-1.0] * 4)
     [neighbours] = proposer.propose(["THE cat"], 50, seed=0)
     assert sorted(neighbours) == ["THE dog", "THE ran"]
 
 
-def test_candidates_are_drawn_by_their_probability(monkeypatch, tmp_path):
-    logs = [math.log(0.45), math.log(0.3), math.log(0.15)]  # the original takes .1; renormalised: .5, .333, .167
-    proposer = made(monkeypatch, tmp_path, "the", [1], [(0, 3)], [2, 3, 4], logs)
+def test_candidates_are_drawn_in_proportion_to_their_probability(monkeypatch, tmp_path):
+    logs = [math.log(0.45), math.log(0.3), math.log(0.15)]  # The original has 0.1. Renormalised: 1/2, 1/3, 1/6.
+    proposer = build_proposer(monkeypatch, tmp_path, "the", [1], [(0, 3)], [2, 3, 4], logs)
     drawn = Counter(proposer.propose(["the"], 1, seed)[0][0] for seed in range(3000))
     assert {word: count / 3000 for word, count in drawn.items()} == pytest.approx(
         {"cat": 1 / 2, "sat": 1 / 3, "dog": 1 / 6}, abs=0.04

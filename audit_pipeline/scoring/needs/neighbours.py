@@ -1,8 +1,11 @@
-"""The proposer that takes neighbours from the most likely tokens of the audited model. It needs no second model."""
+"""The provider of the statistics of neighbours: texts that differ from the text in one token.
+
+Neighbours are made from the most likely tokens of the audited model, so no second model is needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,31 +13,79 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.detectors.detector import Settings
+from audit_pipeline.detectors.detector_inputs import TextStatistics
+from audit_pipeline.detectors.perturbed import NEIGHBOURS
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours.proposer import create_random_generator, format_cost, select_distinct
-from audit_pipeline.tables import Kind, text_sha256
+from audit_pipeline.scoring.needs import provider
+from audit_pipeline.tables import Kind, digest, text_sha256
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, collect_lists_by_text, plan, read_statistics
 
-NAME = "own-topk"
 _KINDS: tuple[Kind, ...] = ("base", "topk")
 _LISTS = ("token_id", "char_start", "char_end"), ("token_id", "logprob")
 _Lists = Mapping[str, npt.NDArray[Any]]
 _REPLACEMENT_CHARACTER = "\ufffd"
 
 
-class OwnTopkProposer:
+class NeighboursProvider(provider.DerivedTextsProvider[Sequence[TextStatistics]]):
+    """The provider of the statistics of neighbours: texts that differ from the text in one token.
+
+    Each text has as many neighbours as the largest ``n`` of the settings, in the order of the proposer.
+    """
+
+    need = NEIGHBOURS
+    not_run = "the model has not been run on any neighbour of the text"
+    kinds = _KINDS
+
+    def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
+        """Read the number of neighbours from the settings."""
+        super().__init__(scope, settings)
+        self._seed = (scope.user_inputs or provider.UserInputs()).seed
+        self._proposer = NeighbourProposer(self._model, self._location)
+        self.passes = max(int(setting["n"]) for setting in settings)
+
+    def explain_missing(self) -> str | None:
+        """Return why there are no neighbours: in an audit, or if texts follow a context. None for other texts."""
+        if self._scope.user_inputs is None:
+            return super().explain_missing() or self.not_run
+        return super().explain_missing()
+
+    def plan(self, texts: Sequence[str]) -> None:
+        """Return None: neighbours are unknown before the text pass."""
+
+    def describe_cost(self, texts: Sequence[str]) -> str:
+        """Return the cost of making and running the neighbours."""
+        return f"neighbour: {self._proposer.describe_cost(texts, self.passes)}"
+
+    def derive_texts(self, texts: Sequence[str]) -> Sequence[Sequence[str]]:
+        """Return the neighbours of each text."""
+        return self._proposer.propose(texts, self.passes, self._seed)
+
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Sequence[TextStatistics]]:
+        """Return the lookup of a text's cached neighbours."""
+        index = self._read_index(self._flatten_derived_texts(texts))
+        neighbours_by_text = dict(zip(texts, self.derive_texts_once(texts), strict=True))
+
+        def look_up(scored: provider.TextWithStatistics) -> Sequence[TextStatistics] | None:
+            neighbours = neighbours_by_text.get(scored.model_input, ())
+            cached = [statistics for statistics in map(index.find, neighbours) if statistics is not None]
+            return cached or None
+
+        return look_up
+
+
+class NeighbourProposer:
     """A proposer that replaces one token per neighbour by a top-k token of the audited model at the same position.
 
     Positions are drawn in random order, and all positions are used once before any is used again. At a position, tokens
     other than the text's token are drawn from the top k without replacement, at temperature 1. The characters of the
     new token replace those of the old token. All other characters are unchanged. Such a neighbour is likely given the
-    words before the position, but not given the words after it.
+    words before the position, but not given the words after it. Mattern et al. (Findings of ACL 2023) take neighbours
+    from a masked language model instead.
 
     The cache must hold the kinds ``base`` and ``topk`` of the texts (run.compute).
     """
-
-    kinds = _KINDS
 
     def __init__(self, model: TokenizedModel, location: CacheLocation) -> None:
         """Store the audited model and the location of its cache."""
@@ -43,12 +94,26 @@ class OwnTopkProposer:
         self._pieces: dict[int, str] = {}
 
     def describe_cost(self, texts: Sequence[str], n: int) -> str:
-        """Return the cost of the passes over texts without cached top-k tokens."""
+        """Return a sentence about the cost of making and scoring up to n neighbours per text. No model runs.
+
+        Making neighbours costs a pass over each text without cached top-k tokens. Repeated texts count once.
+        """
         planned = plan(self._model, texts, self._location, kinds=_KINDS)
-        return format_cost(self._model.entry.name, planned.passes, planned.tokens_to_run, texts, n)
+        making = "no pass"
+        if planned.passes:
+            making = f"{planned.tokens_to_run:,} tokens in {planned.passes:,} passes of {self._model.entry.name}"
+        distinct_texts = dict.fromkeys(texts)
+        n_words = n * sum(len(text.split()) for text in distinct_texts)
+        return (
+            f"making neighbours: {making}; scoring up to {n * len(distinct_texts):,} neighbours: {n_words:,} words "
+            "through the audited model"
+        )
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
-        """Propose neighbours, see Proposer.propose.
+        """Return up to n distinct neighbours per text, in the order of the texts.
+
+        A text is never its own neighbour. A short text may have fewer neighbours. The neighbours depend only on the
+        text and the seed. A smaller n yields the first neighbours of a larger n.
 
         Raises:
             DataError: If the cache lacks a text.
@@ -61,21 +126,21 @@ class OwnTopkProposer:
         missing = sum(key not in base or key not in topk for key in sha256.values())
         if missing:
             raise DataError(
-                f"{missing} texts have no cached top-k tokens of {self._model.entry.name}: "
-                "run the model over them with the kinds base and topk first"
+                f"{missing} texts have no cached top-k tokens of {self._model.entry.name}. "
+                "Run the model over them with the kinds base and topk first."
             )
         return [
-            select_distinct(text, self._neighbours(text, base[sha256[text]], topk[sha256[text]], seed), n)
+            select_distinct(text, self._generate_neighbours(text, base[sha256[text]], topk[sha256[text]], seed), n)
             for text in texts
         ]
 
-    def _neighbours(self, text: str, base: _Lists, topk: _Lists, seed: int) -> Iterator[str]:
+    def _generate_neighbours(self, text: str, base: _Lists, topk: _Lists, seed: int) -> Iterator[str]:
         token_ids = base["token_id"]
         if not len(token_ids):
             return
         candidates = topk["token_id"].reshape(len(token_ids), -1)
         logprobs = topk["logprob"].reshape(len(token_ids), -1)
-        generator = create_random_generator(text, seed)
+        generator = np.random.default_rng(int(digest(text_sha256(text), seed), 16))
         spans = self._find_spans(text, token_ids, base["char_start"], base["char_end"])
         positions = generator.permutation(np.array(sorted(spans), dtype=np.int64)).tolist()
         drawn: dict[int, list[str]] = {}
@@ -170,3 +235,15 @@ def _draw_gumbel_order(logprobs: npt.NDArray[Any], generator: np.random.Generato
     noisy = logprobs.astype(np.float64) + generator.gumbel(size=len(logprobs))
     order: list[int] = np.argsort(-noisy, kind="stable").tolist()
     return order
+
+
+def select_distinct(original: str, candidates: Iterable[str], n: int) -> list[str]:
+    """Return the first n distinct candidates that differ from the original. No further candidates are computed."""
+    selected: dict[str, None] = {}
+    if n > 0:
+        for text in candidates:
+            if text != original:
+                selected[text] = None
+            if len(selected) == n:
+                break
+    return list(selected)

@@ -1,4 +1,4 @@
-"""Which side scores higher, by texts of which it is known."""
+"""The direction of scores by labelled texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
-from audit_pipeline.statistics.score_direction import detect_score_direction
+from audit_pipeline.statistics.group_means import detect_score_direction
 
 
 def test_members_that_score_higher_and_lower() -> None:
@@ -21,7 +21,7 @@ def test_members_that_score_higher_and_lower() -> None:
 
 
 def test_a_group_counts_once_and_texts_of_unknown_label_not_at_all() -> None:
-    """Two books per side, of fifty windows: that one side's are higher may be chance."""
+    """There are two books per side with fifty windows each. A difference of two books may be chance."""
     labels, groups = np.repeat([1, 0], 100), np.repeat(np.arange(4), 50)
     scores = np.repeat([2.0, 3.0, 0.0, 1.0], 50)
     assert detect_score_direction(scores, labels, groups) == "none"
@@ -32,7 +32,7 @@ def test_a_group_counts_once_and_texts_of_unknown_label_not_at_all() -> None:
 
 
 def test_group_means_that_are_equal_but_for_rounding_are_tied() -> None:
-    """Ten groups of .1 and .7 and ten of .3 and .5, whose float64 means are larger by a digit."""
+    """Ten groups contain 0.1 and 0.7, ten contain 0.3 and 0.5. Their float64 means differ in the last digit."""
     scores = np.concatenate([np.tile([0.3, 0.5], 10), np.tile([0.1, 0.7], 10)])
     labels, groups = np.repeat([1, 0], 20), np.repeat(np.arange(20), 2)
     assert detect_score_direction(scores, labels, groups) == "none"

@@ -1,1 +1,0 @@
-"""Proposers of neighbours (slightly changed copies of a text) for the detector `neighbour`."""
