@@ -72,8 +72,8 @@ class ExtractionOptions(BaseModel):
     missing_message="its documents have not been searched for passages that the model reproduces",
     change_messages={
         "code": "its documents were searched with other settings, or by an earlier version of the code",
-        "statistics": "its documents were searched before: the start token or the window changed since",
-        "reference_model": "its documents were searched before: the reference model changed since",
+        "statistics": "its documents were searched before: the start token or the window changed",
+        "reference_model": "its documents were searched before: the reference model changed",
     },
 )
 def extraction(run: StageRun) -> StageResult:

@@ -65,8 +65,8 @@ def _build_pass_options() -> type[BaseModel]:
     blocked_message="{1} is run on {0} first",
     missing_message="never audited",
     change_messages={
-        "settings": "the start token, the window or the form of the token statistics changed since",
-        "reference model": "the reference model changed since",
+        "settings": "the start token, the window or the form of the token statistics changed",
+        "reference model": "the reference model changed",
     },
 )
 def token_statistics(run: stage.StageRun) -> stage.StageResult:

@@ -18,7 +18,6 @@ import click
 
 from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import print_damaged_files
-from audit_pipeline.cli.listed_command import FORMAT, ListedCommand, Section
 from audit_pipeline.cli.output import LAYOUTS
 from audit_pipeline.cli.run_setup import (
     build_benchmarks,
@@ -27,6 +26,7 @@ from audit_pipeline.cli.run_setup import (
     print_problems,
     publish,
 )
+from audit_pipeline.cli.shared_options import FORMAT, ListedCommand, Section
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns, Row
@@ -314,7 +314,7 @@ def _find_warehouse() -> Path:
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # The import is slow, and is only needed here.
-        from audit_pipeline.pipeline.publication import ensure_warehouse
+        from audit_pipeline.pipeline.registry import ensure_warehouse
 
         return ensure_warehouse(paths)
     return paths.warehouse
@@ -343,7 +343,7 @@ def sql(statement: str, layout: str) -> None:
     from audit_pipeline.warehouse.query import query_warehouse
 
     if console.is_json_output() and layout == "csv":
-        raise click.UsageError("give either --json or --format csv")
+        raise click.UsageError("Give either --json or --format csv.")
     table = query_warehouse(_find_warehouse(), statement)
     try:
         # A join can have two columns of one name, so columns are read by position.

@@ -23,7 +23,7 @@ from audit_pipeline.cli import main
 from audit_pipeline.models.conversion import cache_gguf_parsing
 from audit_pipeline.scoring.file import SCHEMA
 from audit_pipeline.tables import text_sha256
-from corpus_audit.progress import without_library_bars
+from corpus_audit.audits import without_library_bars
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 

@@ -347,7 +347,7 @@ def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: 
     checks = {name: check for (_, name), check in run.checks(run_id).items()}
     unreadable, gaps = checks["every_file_readable"], checks["every_number_has_one_lineage_row"]
     assert (unreadable.passed, unreadable.severity) == (False, dg.AssetCheckSeverity.WARN)
-    shown = str(unreadable.metadata["left out"].value)
+    shown = str(unreadable.metadata["skipped files"].value)
     assert damaged.stem.removeprefix("run_id=") in shown.replace("\u200b", "")
     assert len([row for row in shown.splitlines() if "/scores/" in row.replace("\u200b", "")]) == 1
     assert not gaps.passed

@@ -14,7 +14,7 @@ import assets
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.definitions import defs
-from audit_pipeline.pipeline.dagster.metadata import build_column_schema
+from audit_pipeline.pipeline.dagster.cell_events import build_column_schema
 from audit_pipeline.pipeline.registry import OBSERVED
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.store.paths import config_dir

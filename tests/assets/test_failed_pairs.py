@@ -27,7 +27,7 @@ from audit_pipeline.errors import (
 )
 from audit_pipeline.extras.servers.client import RefusedError
 from audit_pipeline.extras.servers.dialect_interface import BadAnswerError
-from audit_pipeline.pipeline.dagster import partition_step, retries
+from audit_pipeline.pipeline.dagster import partition_step
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.runs import run_job
 from audit_pipeline.pipeline.registry import get_stage
@@ -49,7 +49,7 @@ def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) ->
     """Every pair is a partition, and nothing waits between two attempts."""
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     monkeypatch.setattr(
-        partition_step, "run_with_retries", partial(retries.run_with_retries, sleep=lambda seconds: None)
+        partition_step, "run_with_retries", partial(partition_step.run_with_retries, sleep=lambda seconds: None)
     )
 
 
@@ -276,7 +276,7 @@ def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
         met = fail_with(error, 99)
         with pytest.raises(type(error), match=str(error)):
             audit(instance, partition_key=BROKEN.partition)
-        assert len(met) == (retries.RETRY_POLICY.attempts if error is errors[-1] else 1), error
+        assert len(met) == (partition_step.RETRY_POLICY.attempts if error is errors[-1] else 1), error
         outcome = WorkspaceState(built.paths).find_latest_outcome(BROKEN)
         assert outcome is not None
         assert (outcome.status, outcome.reason) == ("failed", str(error))

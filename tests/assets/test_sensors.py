@@ -8,12 +8,12 @@ import dagster as dg
 import pytest
 from made_workspace import Workspace
 
+from audit_pipeline import definitions
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.extras.maintenance import alerts
 from audit_pipeline.extras.maintenance import sensors as alert_sensors
-from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 
@@ -73,7 +73,7 @@ def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.Dag
 
 def test_the_hub_is_not_asked_where_nothing_is_watched(workspace: Workspace) -> None:
     with dg.build_sensor_context() as context:
-        skipped = sensors.hub_watcher(context)
+        skipped = definitions.hub_watcher(context)
     assert "names no owner" in str(skipped.skip_message)
 
 
@@ -85,5 +85,5 @@ def test_a_hub_that_cannot_be_reached_ends_the_tick_with_words(workspace: Worksp
 
     workspace.monkeypatch.setattr("audit_pipeline.models.model_proposals.list_candidates", unreachable)
     with dg.build_sensor_context() as context, pytest.raises(TransientError, match="some-owner"):
-        sensors.hub_watcher(context)
+        definitions.hub_watcher(context)
     assert not (workspace.config / "models.proposed.yaml").exists()

@@ -138,7 +138,7 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("  notes:", f"  {'n' * 58}:", "family n+: n+… cannot name a benchmark: .* takes 61 bytes, but .* 60 bytes"),
         ("seed: 1", "seed: 1\n    combined: [loss, loss]", "notes: combined: a value occurs twice"),
         ("builder: temporal", "builder: temproal", "notes: builder: must be .*; did you mean temporal"),
-        ("benchmarks:", "families:", "must hold one key, 'benchmarks'"),
+        ("benchmarks:", "families:", "must have one key, 'benchmarks'"),
         ("benchmarks:", "benchmarks: [", "cannot be read"),
     ],
 )
@@ -220,7 +220,7 @@ def test_missing_empty_and_ambiguous_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no family"):
         load_benchmarks(tmp_path)
     for families, told in (
-        ("  notes:\n", "family notes: the entry holds no keys"),
+        ("  notes:\n", "family notes: the entry has no keys"),
         (
             f"  notes:\n{TEMPORAL}  notes_32:\n{TEMPORAL}",
             "family notes_32: its name is that of a benchmark of",

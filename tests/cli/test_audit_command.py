@@ -169,7 +169,7 @@ def test_the_demo_ends_with_what_to_do_next(workspace: Workspace) -> None:
     assert shown.index("demo_8:") < shown.index("A test of the instrument, not news.") < shown.index("famous_texts_8:")
     runs = len(workspace.runs())
     again = workspace.run("demo", "--model", "tiny")
-    assert "tiny on famous_texts_8: everything is up to date, nothing is run" in again.stderr
+    assert "tiny on famous_texts_8: everything is up to date, so nothing is run" in again.stderr
     assert len(workspace.runs()) == runs
     for command in (
         "dev",
@@ -197,7 +197,7 @@ def test_texts_of_the_users_own(workspace: Workspace, tmp_path: Path) -> None:
     workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
     result = workspace.run("audit", "--model", "tiny", "--benchmark", "own")
     assert "• fetching documents: local_files" in result.stderr
-    assert "• left out of local_files: 1, the first own.jsonl!1 of 13 dates: not read" in result.stderr
+    assert "• skipped in local_files: 1, the first own.jsonl!1 of 13 dates: not read" in result.stderr
     assert "own_8: screening only" in told(result)
     groups = set(read_built(workspace.paths, "own_8").examples.column("group").to_pylist())
     assert groups == {row["book"] for row in rows}

@@ -16,10 +16,9 @@ from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
 
 from audit_pipeline.cli import main
-from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.check_workspace import ensure_workspace, find_check_workspace
+from audit_pipeline.pipeline.check_workspace import create_workspace, ensure_workspace, find_check_workspace
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
@@ -140,7 +139,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert again.exit_code == 0, again.stderr
     assert "(unchanged)" in again.stdout
     assert "To run: nothing. All results are in the cache." in again.stdout
-    assert "everything is up to date, nothing is run" in again.stderr
+    assert "everything is up to date, so nothing is run" in again.stderr
     assert "own_files_64: Nothing found word for word in 3 documents." in again.stdout
     assert "The search would have found a passage that the model gives" in again.stdout
     assert check("books", "--model", "tiny", "--dry-run", "--fail-on", "stale").exit_code == 0, "it is up to date"

@@ -34,7 +34,7 @@ def test_a_series_of_adapters_is_audited_in_one_run(
     }
     assert len([run for run in workspace.runs() if run.job_name == "audit_pairs"]) == 1
     again = workspace.run("audit", "--model", "tuned", "--benchmark", "made")
-    assert "2 models of tuned on made_8, made_12: everything is up to date, nothing is run" in again.stderr
+    assert "2 models of tuned on made_8, made_12: everything is up to date, so nothing is run" in again.stderr
     page = read_json(workspace.paths.reports / "contamination_report.json")["series"]
     assert [(row["series"], row["benchmark"]) for row in page] == [("tuned", "made_12"), ("tuned", "made_8")]
     assert [(point["place"], point["tokens"]) for point in page[0]["points"]] == [("step 5", 500), ("step 20", 2000)]

@@ -71,7 +71,7 @@ def test_every_layout_holds_the_same_values(audited: Workspace) -> None:
     assert list(csv.reader(io.StringIO(written))) == [heads, CELLS]
     refused = audited.run("sql", STATEMENT, "--json", "--format", "csv")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "give either --json or --format csv" in refused.stderr
+    assert "Give either --json or --format csv" in refused.stderr
 
 
 def test_sql_shows_text_as_it_is_and_obeys_none_of_it(audited: Workspace) -> None:

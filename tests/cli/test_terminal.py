@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from audit_pipeline.cli import main
-from audit_pipeline.cli.findings_table import show_findings
+from audit_pipeline.cli.audit_output import show_findings
 from audit_pipeline.cli.main_command import _EXIT_CODES
 from audit_pipeline.cli.output import format_latex, format_markdown, format_printable_setting
 from audit_pipeline.detectors.registry import ORIGINS, REGISTRY
@@ -236,7 +236,7 @@ Lowercase & 0.500 {[}1.000, 1.000] & -- & 100.0\% & 100 + 100 \\
 """
 CAPTION = (
     r"m on made\_8: 100 members, 100 non-members (n: texts that the detector scored). Split: mild shift. Claim level: "
-    r"statistical evidence. Intervals are over groups of texts; TPR at a false-positive rate of 5\% and 1\%. The "
+    r"statistical evidence. Intervals are computed over groups of texts. TPR is measured at a false-positive rate of 5\% and 1\%. The "
     r"headline detector was named beforehand; the others are sorted by AUROC. --: not defined, or too few groups of "
     r"non-members to measure the rate."
 )

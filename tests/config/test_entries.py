@@ -57,7 +57,7 @@ def test_every_problem_has_its_file_its_line_its_key_and_a_hint(many: Entries[Mo
         ":12: model twice: key 'twice' occurs twice",
         ":13: model dated: release_date: must be a valid date or datetime, month value is outside expected "
         "range of 1-12, not '2024-13-45'",
-        ":14: model bare: the entry holds no keys",
+        ":14: model bare: the entry has no keys",
     ]
 
 

@@ -47,7 +47,7 @@ def test_the_only_benchmark_of_a_family_is_meant_by_its_name() -> None:
     # A family of texts of any length has its own name; another's may begin with it.
     assert resolve_partition("books", NAMES) == "books"
     assert list_family_partitions("books", NAMES) == ["books"]
-    with pytest.raises(ConfigError, match=r"the family notes is several benchmarks.*: notes_32, notes_64"):
+    with pytest.raises(ConfigError, match=r"the family notes consists of several benchmarks.*: notes_32, notes_64"):
         resolve_partition("notes", NAMES)
     with pytest.raises(ConfigError, match=r"no benchmark 'ownself_16'; did you mean ownshelf_16\?"):
         resolve_partition("ownself_16", NAMES)

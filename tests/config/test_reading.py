@@ -29,7 +29,7 @@ def written(folder: Path, content: str) -> Path:
         ("a: !!python/object/apply:os.system [echo]", ":1: .*could not determine a constructor"),
         ("a: &a [*a]", "found unconstructable recursive node"),
         ("a: 1\n---\na: 2", "expected a single document"),
-        ("- a", ":1: must hold sections by name"),
+        ("- a", ":1: must have sections by name"),
         ("a: {}\na: {}", ":2: key 'a' occurs twice"),
     ],
 )

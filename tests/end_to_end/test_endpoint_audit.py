@@ -21,7 +21,7 @@ from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
-from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
+from audit_pipeline.pipeline.dagster.resources import COMMAND_TAG, TOKENS_TAG
 from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
@@ -144,7 +144,7 @@ def state(workspace: Workspace) -> list[Any]:
 def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
-    why = "the model's entry, or the model at its endpoint, changed since"
+    why = "the model's entry, or the model at its endpoint, changed"
     # Whoever runs it next notices.
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")

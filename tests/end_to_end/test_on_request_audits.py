@@ -48,8 +48,8 @@ def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Wo
     assert result.exit_code == 0, result.output
     assert "• missing from local_files: café.txt: " in result.stderr
     assert "invalid UTF-8 at byte 6" in result.stderr
-    [line] = [line for line in result.stderr.splitlines() if line.startswith("• left out of local_files")]
-    assert line.startswith("• left out of local_files: 3, the first books.jsonl#")
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("• skipped in local_files")]
+    assert line.startswith("• skipped in local_files: 3, the first books.jsonl#")
     assert "shelf_10: No conclusion: there are no comparison documents." in result.stdout
     assert "59 comparison documents are needed for a single document to score high" in result.stdout
 

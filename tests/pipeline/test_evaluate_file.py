@@ -414,18 +414,18 @@ PAIRED = on_both_sides(20, 40)
     [
         (
             [{"score": 1.0, "label": 1}] * 5,
-            "the 5 texts with a score are 5 members; add texts that the model cannot have read",
+            "the 5 texts with a score are 5 members. Add texts that the model cannot have read",
         ),
-        ([{"score": 1.0, "label": 0}] * 5, "the 5 texts with a score are 5 non-members; add members (label 1)"),
+        ([{"score": 1.0, "label": 0}] * 5, "the 5 texts with a score are 5 non-members. Add members (label 1)"),
         (
             [{"score": 1.0, "label": 1}, {"score": 1.0, "label": None}],
-            "are 1 members and 1 of unknown label; add texts that the model cannot have read",
+            "are 1 members and 1 texts of unknown label. Add texts that the model cannot have read",
         ),
         ([{"score": None, "label": 1}] * 3, "no row has a score and a label; 3 × the file has no score"),
         ([{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}], "not understood, their rows left out"),
         (
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],
-            "the file's column 'split' leaves only one side to evaluate",
+            "The file's column 'split' leaves only one side to evaluate",
         ),
         (on_both_sides(240), "480 texts are on both sides, as member and as non-member"),
         (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "the 40 texts with a score are 40 non-members"),

@@ -9,10 +9,14 @@ import pytest
 import yaml
 
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
-from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.check_workspace import ensure_workspace, make_dry_run_workspace, resolve_workspace_model
+from audit_pipeline.pipeline.check_workspace import (
+    create_workspace,
+    ensure_workspace,
+    make_dry_run_workspace,
+    resolve_workspace_model,
+)
 from audit_pipeline.pipeline.user_files import (
     Inventory,
     UserFiles,

@@ -48,7 +48,7 @@ FINDINGS = stage(
     PAIR,
     "scores",
     missing_message="scored, not evaluated",
-    change_messages={"scores": "scored again since"},
+    change_messages={"scores": "scored again"},
 )
 SEARCH = stage("search", PAIR, "examples", "findings", missing_message="not searched")
 STAGES = (SOURCES, EXAMPLES, COUNTS, PASSES, SCORES, FINDINGS, SEARCH)
@@ -204,7 +204,7 @@ def test_the_order_of_partitions_does_not_matter(world: World, shuffled: random.
 
 def test_what_comes_out_the_same_ends_there() -> None:
     world = finished()
-    again = {"source": "it is to be fetched again"}
+    again = {"source": "a new fetch was requested"}
     assert named(world.plan(again=again)) == below(["source/s1", "source/s2"])
     world.make("source/s1")
     world.make("source/s2")
@@ -219,11 +219,11 @@ def test_the_reason_is_the_first_input_that_differs_and_what_is_made_first_says_
     assert reasons["passes/b1|m"] == "b1 is made first"
     world.given["source/s1"] += 1
     reasons = {str(step.product): step.reason for step in world.plan().steps}
-    assert (reasons["source/s1"], reasons["examples/b1"]) == ("entry changed since", "the source s1 is fetched first")
+    assert (reasons["source/s1"], reasons["examples/b1"]) == ("entry changed", "the source s1 is fetched first")
     world = finished()
     world.recorded["findings/b1|m"]["scores/b1|m"] = "of earlier scores"
     [step] = world.plan().steps
-    assert (step.stage.name, step.pair, step.reason) == ("findings", PAIRS[0], "scored again since")
+    assert (step.stage.name, step.pair, step.reason) == ("findings", PAIRS[0], "scored again")
 
 
 @pytest.mark.parametrize("version", [None, UNKNOWN])
@@ -259,7 +259,7 @@ def test_the_state_of_a_pair_is_that_of_its_first_stage_that_is_not_up_to_date()
     world = finished()
     assert state(world) == ("done", None)
     world.given["search/b1|m"] += 1
-    assert state(world) == ("stale", "entry changed since")
+    assert state(world) == ("stale", "entry changed")
     world.damaged.add("scores/b1|m")
     assert state(world) == ("stale", "a file is damaged")
     world.failures["findings/b1|m"] = failure("findings/b1|m")

@@ -111,7 +111,7 @@ def test_a_dead_run_is_buried_and_the_next_audit_finds_all_cached(
     parts = workspace.parts()
     result = workspace.run("audit", "--model", "one", "--benchmark", "made", "--again")
     assert result.exit_code == 0, result.output
-    assert "marked 1 dead run(s) of this machine failed" in result.stderr
+    assert "marked 1 dead run(s) of this machine as failed" in result.stderr
     assert len(re.findall(r"made_\d+\|one: \d+ texts from the cache, 0 computed", result.stderr)) == 2
     assert workspace.parts() == parts
     [(status,)] = server.query(audited.database, f"SELECT status FROM runs WHERE run_id = '{dead}'")

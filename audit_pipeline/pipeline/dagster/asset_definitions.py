@@ -12,14 +12,19 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, create_model
 
-from audit_pipeline.pipeline.dagster.cell_events import CellEvents, choose_severity, list_checks
+from audit_pipeline.pipeline.dagster.cell_events import (
+    CellEvents,
+    build_code_references,
+    build_column_schema,
+    build_metadata,
+    choose_severity,
+    list_checks,
+)
 from audit_pipeline.pipeline.dagster.conditions import choose_condition, select_stages
 from audit_pipeline.pipeline.dagster.locks import hold_named_lock
-from audit_pipeline.pipeline.dagster.metadata import build_code_references, build_column_schema, build_metadata
-from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop
+from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop, run_with_retries
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
-from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.registry import OBSERVED, REPORT_STAGES, STAGES, get_stage
 from audit_pipeline.pipeline.stage import PAIR, SOURCE, Stage, StageJob, StageResult, StageRun
 from audit_pipeline.pipeline.stage_settings import load_stage_entries

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.pipeline.dagster.metadata import (
+from audit_pipeline.pipeline.dagster.cell_events import (
     REPORT_URL,
     build_column_schema,
     build_markdown_table,

@@ -18,9 +18,9 @@ import requests
 from live_workspace import end, find_free_ports, launch, make, start_services
 
 from audit_pipeline.pipeline.dagster import dev
+from audit_pipeline.pipeline.dagster.cell_events import REPORT_URL
 from audit_pipeline.pipeline.dagster.conditions import PUBLISHING_IS_ON
 from audit_pipeline.pipeline.dagster.dev import run_services, serve_report
-from audit_pipeline.pipeline.dagster.metadata import REPORT_URL
 from audit_pipeline.store.paths import DataPaths, model_page_path
 
 GONE_SECONDS = 60.0

@@ -28,8 +28,8 @@ from audit_pipeline.pipeline.dagster.instance import (
     open_instance,
 )
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file, lock_liveness_file
+from audit_pipeline.pipeline.dagster.resources import REASON_TAG
 from audit_pipeline.pipeline.dagster.runs import run_job
-from audit_pipeline.pipeline.dagster.tags import REASON_TAG
 from audit_pipeline.store.paths import DataPaths, workspace_file
 
 FAILED = dg.DagsterRunStatus.FAILURE

@@ -17,7 +17,7 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
 from audit_pipeline.pipeline.dagster.partitions import partitions_of, register, register_configured
-from audit_pipeline.pipeline.dagster.scope_update import group_neighbours
+from audit_pipeline.pipeline.dagster.runs import group_neighbours
 from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.stage import PAIR
 from audit_pipeline.tables import Pair, parse_pair

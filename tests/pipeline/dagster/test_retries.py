@@ -11,7 +11,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline.errors import DataError, ModelError, UnansweredError
 from audit_pipeline.models.locate import HubUnreachableError
-from audit_pipeline.pipeline.dagster.retries import is_transient, run_with_retries
+from audit_pipeline.pipeline.dagster.partition_step import is_transient, run_with_retries
 
 LOG = logging.getLogger(__name__)
 

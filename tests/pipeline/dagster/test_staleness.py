@@ -213,7 +213,7 @@ def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
     assert steps(built, "made_8") == {
         "documents": {SOURCE: "its documents have not been fetched"},
         "benchmark": {"made_8": f"the source {SOURCE} is fetched first"},
-        "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
+        "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or missing"},
     }
 
 
