@@ -2,10 +2,10 @@
 
 A workspace is a folder with its own configuration and data. store/paths.py finds a workspace.
 
-In the workspace of a check, the weekly audit includes the benchmarks of the workspace. It does not include the instrument check of the default
-configuration, which is also in the workspace but runs only on request. A later check of the same files may name other
-held-out documents or another model. It then rewrites sources.yaml, benchmarks.yaml and models.yaml if their content
-changes.
+In the workspace of a check, the weekly audit includes the benchmarks of the workspace. It does not include the
+instrument check of the default configuration, which is also in the workspace but runs only on request. A later check of
+the same files may name other held-out documents or another model. It then rewrites sources.yaml, benchmarks.yaml and
+models.yaml if their content changes.
 """
 
 from __future__ import annotations

@@ -213,8 +213,8 @@ class Drive:
     def wait_until_settled(self) -> None:
         """Wait until the sensor of changes has handled all finished runs and nothing is running.
 
-        After an audit it requests the audited pairs once more. The run makes none that is current according to the ledger, but it
-        would fill a cache that a step has just removed.
+        After an audit it requests the audited pairs once more. The run makes none that is current according to
+        the ledger, but it would fill a cache that a step has just removed.
         """
         self.page.until(self._is_settled, "a tick of audit_what_changed that requests nothing", AUDIT_SECONDS)
 

@@ -1,9 +1,9 @@
 """The conditions under which Dagster requests assets automatically, and the sensors that evaluate them.
 
 A condition requests a cell (a partition of an asset) if its inputs or its code changed, or if it is new in the
-configuration. A requested run makes only the cells that are out of date according to the ledger (:func:`find_due_products`). A
-failed cell is requested again only after one of its inputs changed. Nothing is requested at the first evaluation, so
-that an existing workspace is not audited as a whole.
+configuration. A requested run makes only the cells that are out of date according to the ledger
+(:func:`find_due_products`). A failed cell is requested again only after one of its inputs changed. Nothing is requested
+at the first evaluation, so that an existing workspace is not audited as a whole.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
 
     A request handles all earlier changes. A materialisation handles changes of the assets that its run makes. It does
     not handle changes of other inputs, because its run may have begun before them. If the run did use the change, the
-    cell is current according to the ledger. For sources, a materialisation handles every change, because a fetch takes long.
+    cell is current according to the ledger. For sources, a materialisation handles every change, because a fetch
+    takes long.
     """
     changed = Condition.data_version_changed()
     same_cell = _select_deps_of_same_cell(stage)
