@@ -237,8 +237,8 @@ Lowercase & 0.500 {[}1.000, 1.000] & -- & 100.0\% & 100 + 100 \\
 CAPTION = (
     r"m on made\_8: 100 members, 100 non-members (n: texts that the detector scored). Split: mild shift. Claim level: "
     r"statistical evidence. Intervals are computed over groups of texts. TPR is measured at a false-positive rate of "
-    r"5\% and 1\%. The headline detector was named beforehand; the others are sorted by AUROC. --: not defined, or too few groups of "
-    r"non-members to measure the rate."
+    r"5\% and 1\%. The headline detector was named beforehand; the others are sorted by AUROC. --: not defined, or too "
+    r"few groups of non-members to measure the rate."
 )
 
 
