@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bad_server import BadServer
     from loopback_index import FakeIndex
     from made_workspace import Workspace
+    from postgres_server import Server
 
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.store.paths import DataPaths
@@ -174,6 +175,18 @@ def server() -> Iterator[BadServer]:
     from bad_server import BadServer
 
     with BadServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    """Yield a PostgreSQL server with the empty database corpus_audit."""
+    pytest.importorskip("dagster_postgres")
+    from postgres_server import POSTGRES, running_postgres
+
+    if POSTGRES is None or not (POSTGRES / "pg_dump").exists():
+        pytest.skip("PostgreSQL (initdb, pg_dump) is not installed")
+    with running_postgres() as running:
         yield running
 
 

@@ -6,7 +6,6 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -14,7 +13,7 @@ import huggingface_hub.utils
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import Workspace, made_documents, temporal
 from transformers import modeling_gguf_pytorch_utils
 from transformers.utils import logging as transformers_logging
 
@@ -31,14 +30,10 @@ TEXTS = ["the harbour was closed for the winter", "a tide gauge is read every ho
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
-        made.write_benchmarks(made=temporal([8]))
-        made.hold(*made_documents(2, 30))
-        yield made
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*made_documents(2, 30))
+    return workspace
 
 
 def test_scores_are_those_that_the_command_writes(workspace: Workspace, tmp_path: Path) -> None:

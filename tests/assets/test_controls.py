@@ -20,14 +20,11 @@ from made_workspace import (
     controlled,
     count_loads,
     made_documents,
-    make_workspace,
     partitions_of_controls,
-    quick_folder,
     temporal,
     tiny_control,
 )
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import load_controls
@@ -48,28 +45,19 @@ CONTROL = "check"
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    """A control with its two models, and a model and a benchmark that have nothing to do with it."""
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch)
-        made.write_models(
-            one={"path": tiny_folder("llama")},
-            exposed={"control": {"name": CONTROL, "role": "exposed"}},
-            twin={"control": {"name": CONTROL, "role": "twin"}},
-            two={"path": tiny_folder("gpt_neox")},
-        )
-        made.write_benchmarks(known=controlled(CONTROL), made=temporal([8]))
-        made.write_config("controls", {"controls": {CONTROL: tiny_control()}})
-        made.hold(*made_documents(5, 40))
-        with partitions_of_controls():
-            yield made
-
-
-def spec(name: str) -> BenchmarkSpec:
-    [found] = resolve_benchmarks(name)
-    return found
+def workspace(workspace: Workspace, tiny_folder: Callable[[str], Path]) -> Iterator[Workspace]:
+    """Yield a workspace with a control and its two models, and two models and a benchmark without a control."""
+    workspace.write_models(
+        one={"path": tiny_folder("llama")},
+        exposed={"control": {"name": CONTROL, "role": "exposed"}},
+        twin={"control": {"name": CONTROL, "role": "twin"}},
+        two={"path": tiny_folder("gpt_neox")},
+    )
+    workspace.write_benchmarks(known=controlled(CONTROL), made=temporal([8]))
+    workspace.write_config("controls", {"controls": {CONTROL: tiny_control()}})
+    workspace.hold(*made_documents(5, 40))
+    with partitions_of_controls():
+        yield workspace
 
 
 def train(instance: dg.DagsterInstance) -> str:

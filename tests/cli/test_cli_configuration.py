@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import SOURCE, Workspace, made_documents, temporal
 
 from audit_pipeline.cli import main
 from audit_pipeline.store import paths
@@ -18,20 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    """Return a workspace with one valid entry and several invalid ones per file."""
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
-        made.write_config(
-            "models",
-            {"models": {"tiny": {"path": str(tiny_folder("llama"))}, "wrong": {"hub": "a/b", "dtyp": "float32"}}},
-        )
-        made.write_benchmarks(made=temporal([8]), lost=temporal([8], sources=[SOURCE, "relase_notes"]))
-        made.write_config("sources", {"books": {"foldr": "x"}})
-        made.hold(*made_documents(2, 40))
-        yield made
+def workspace(workspace: Workspace, tiny_folder: Callable[[str], Path]) -> Workspace:
+    """Return a workspace with one valid and one invalid entry per file."""
+    workspace.write_models(tiny={"path": tiny_folder("llama")}, wrong={"hub": "a/b", "dtyp": "float32"})
+    workspace.write_benchmarks(made=temporal([8]), lost=temporal([8], sources=[SOURCE, "relase_notes"]))
+    workspace.write_config("sources", {"books": {"foldr": "x"}})
+    return workspace
 
 
 PROBLEMS = [

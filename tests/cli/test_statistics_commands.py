@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from made_workspace import Workspace, made_documents, make_workspace, temporal
+from made_workspace import Workspace, made_documents, temporal
 from written import read_all
 
 from audit_pipeline.cli import main
@@ -119,7 +118,7 @@ def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) 
         (("--scores", tmp_path / "none.parquet"), "none.parquet"),
         (("--scores", tmp_path), "is a directory"),
         (("--scores", file, "--out", other), "has other content"),
-        (("--scores", file, "--model", "a|b"), "has a '|'"),
+        (("--scores", file, "--model", "a|b"), "contains '|'"),
         (("--scores", file, "--calibration", "1.5"), "share for calibration"),
     ):
         done = run("evaluate", *arguments)
@@ -127,11 +126,6 @@ def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) 
         assert problem in " ".join(done.stderr.split())
     assert (other / "letter.txt").read_text() == "mine"
     assert not (tmp_path / "mine_findings").exists()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
-    return make_workspace(tmp_path / "work", monkeypatch, tiny=tiny_folder("llama"))
 
 
 @pytest.mark.usefixtures("few_detectors")

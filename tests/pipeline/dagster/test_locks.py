@@ -73,7 +73,7 @@ def test_a_removal_keeps_out_audits_and_other_removals(tmp_path: Path, monkeypat
     paths = DataPaths(tmp_path)
     with hold_removal_lock(paths):
         for hold in (hold_audit_lock, hold_removal_lock):
-            with pytest.raises(AuditError, match=r"another process forgets .*nothing was changed"), hold(paths):
+            with pytest.raises(AuditError, match=r"forget is running .*nothing was changed"), hold(paths):
                 pass
 
 
