@@ -13,9 +13,7 @@ from click.testing import Result
 from made_workspace import SOURCE, Workspace, count_loads, made_documents, made_text, temporal
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import MissingPart
-from audit_pipeline.sources.config import all_sources
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 
@@ -180,27 +178,6 @@ def test_the_demo_ends_with_what_to_do_next(workspace: Workspace) -> None:
     ):
         assert f"corpus-audit {command}" in shown
     assert str(workspace.paths.root) in shown
-
-
-@pytest.mark.usefixtures("few_detectors")
-def test_texts_of_the_users_own(workspace: Workspace, tmp_path: Path) -> None:
-    rows = [
-        {"body": made_text(f"{year} {place}", 30), "day": f"{year}-05-01", "book": f"{year} {place // 2}"}
-        for year in (2019, 2025)
-        for place in range(6)
-    ]
-    undated = {"body": "undated", "day": "May", "book": "x"}
-    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, [*rows, undated])))
-    columns = {"text_column": "body", "date_column": "day", "group_column": "book"}
-    workspace.write_config("sources", {"local_files": {"path": str(tmp_path / "own.jsonl"), **columns}})
-    assert all_sources()["local_files"].fetch is local_files.fetch
-    workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
-    result = workspace.run("audit", "--model", "tiny", "--benchmark", "own")
-    assert "• fetching documents: local_files" in result.stderr
-    assert "• skipped in local_files: 1, the first own.jsonl!1 of 13 dates: not read" in result.stderr
-    assert "own_8: screening only" in told(result)
-    groups = set(read_built(workspace.paths, "own_8").examples.column("group").to_pylist())
-    assert groups == {row["book"] for row in rows}
 
 
 def test_texts_of_the_users_own_that_nobody_has_named(workspace: Workspace) -> None:

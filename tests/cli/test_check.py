@@ -202,9 +202,10 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
     assert given["stronger"][0].startswith("1 of the audited documents are dated 2024-06-01 or later")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
+def test_unusable_arguments_are_an_error_in_one_line_and_create_nothing(folder: Path, check: Check) -> None:
+    shelf(folder, "books", 2)
+    (folder / "rows.csv").write_text("a,b\none,two\nthree,four\n")
+    for arguments, problem in (
         (["nowhere"], "'nowhere' does not exist"),
         (["--held-out", "books"], "Missing argument 'FILES...'"),
         (["books", "--held-out"], "--held-out requires a file or a folder"),
@@ -216,16 +217,10 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
         ),
         (["books", "--held-out", "books/0.txt"], "the same text is audited and held-out at once"),
         (["rows.csv", "--text-column", "tekst"], "tekst"),
-    ],
-)
-def test_what_cannot_be_checked_is_one_line_and_nothing_is_made(
-    folder: Path, check: Check, arguments: list[str], problem: str
-) -> None:
-    shelf(folder, "books", 2)
-    (folder / "rows.csv").write_text("a,b\none,two\nthree,four\n")
-    result = check(*arguments, "--model", "tiny")
-    assert result.exit_code == 2, result.output
-    assert problem in result.stderr.splitlines()[-1], result.stderr
+    ):
+        result = check(*arguments, "--model", "tiny")
+        assert result.exit_code == 2, result.output
+        assert problem in result.stderr.splitlines()[-1], result.stderr
     assert not (folder / "corpus-audit-check").exists()
 
 

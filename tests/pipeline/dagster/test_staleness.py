@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from made_workspace import (
     SOURCE,
     Workspace,
     controlled,
+    enter_workspace,
     made_document,
     made_documents,
     made_text,
+    make_workspace,
     temporal,
     tiny_control,
 )
@@ -144,21 +147,33 @@ def digests(workspace: Workspace) -> dict[str, str]:
     return {name: compute_digest_from_inputs(spec, workspace.paths) for name, spec in load_benchmarks().items()}
 
 
-@pytest.fixture
-def every_builder(workspace: Workspace) -> Workspace:
-    """A family of each builder, built."""
+@pytest.fixture(scope="module")
+def every_builder_once(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], one_thread: None
+) -> Path:
+    """Build a family of each builder, and return the folder of the workspace."""
     assert {fields["builder"] for fields in EVERY_BUILDER.values()} == set(BUILDERS)
-    for name in ("rows", "others"):
-        write_rows(workspace, name)
-    workspace.fetch(*made_documents(5, 40))
-    train(workspace)
-    workspace.write_benchmarks(**EVERY_BUILDER)
-    for family, fields in EVERY_BUILDER.items():
-        if "corpus" in fields:
-            write_search(workspace.paths, fields["pool"], fields["corpus"], lambda row: FOUND if row["label"] else {})
-        workspace.build(family)
-    assert stale(workspace) == []
-    return workspace
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(tmp_path_factory.mktemp("builders") / "made", patch, tiny=tiny_folder("llama"))
+        for name in ("rows", "others"):
+            write_rows(made, name)
+        made.fetch(*made_documents(5, 40))
+        train(made)
+        made.write_benchmarks(**EVERY_BUILDER)
+        for family, fields in EVERY_BUILDER.items():
+            if "corpus" in fields:
+                write_search(made.paths, fields["pool"], fields["corpus"], lambda row: FOUND if row["label"] else {})
+            made.build(family)
+    return made.root
+
+
+@pytest.fixture
+def every_builder(every_builder_once: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Return the workspace with its first configuration. Only the last test may change its documents."""
+    made = enter_workspace(every_builder_once, monkeypatch)
+    made.write_benchmarks(**EVERY_BUILDER)
+    assert stale(made) == []
+    return made
 
 
 def train(workspace: Workspace, **changes: Any) -> None:
