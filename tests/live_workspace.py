@@ -38,7 +38,7 @@ _FAMILIES = ("llama", "gpt_neox", "phi3")
 
 @dataclass(frozen=True)
 class LiveWorkspace:
-    """The folders of one installation."""
+    """The folders of an installation."""
 
     root: Path
 
@@ -52,7 +52,7 @@ class LiveWorkspace:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a process that works on this installation."""
+        """Return the environment of a process of this installation."""
         named = {
             "CORPUS_AUDIT_DATA": str(self.data),
             "CORPUS_AUDIT_CONFIG": str(self.config),
@@ -63,7 +63,7 @@ class LiveWorkspace:
         return {**os.environ, **named}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one file of the configuration, at once."""
+        """Write a file of the configuration atomically."""
         temporary = self.config / f".{name}.tmp"
         temporary.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
         temporary.replace(self.config / f"{name}.yaml")
@@ -73,7 +73,7 @@ class LiveWorkspace:
         return found
 
     def add_model(self, number: int) -> str:
-        """Save the tiny model of that number, and then enter it in models.yaml; returns its name."""
+        """Save a tiny model, add it to models.yaml, and return its name."""
         name = f"tiny-{'abcdefgh'[number]}"
         save_model(self.root / "models" / name, _FAMILIES[number % len(_FAMILIES)], seed=number)
         entry = {"path": str(self.root / "models" / name), "release_date": "2024-06-01"}
@@ -81,7 +81,7 @@ class LiveWorkspace:
         return name
 
     def run(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        """The command line on this installation."""
+        """Run the command line on this installation."""
         return subprocess.run(
             [str(Path(sys.executable).with_name("corpus-audit")), *arguments],
             env=self.environment,
@@ -93,7 +93,7 @@ class LiveWorkspace:
 
     @contextmanager
     def services(self) -> Iterator[str]:
-        """`corpus-audit dev` on a free port; yields its address, and ends all that it started."""
+        """Run `corpus-audit dev` on a free port, and yield its address."""
         process, address = start_services(self)
         try:
             yield address
@@ -122,7 +122,7 @@ def launch(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Pop
 
 
 def start_services(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Popen[bytes], str]:
-    """The same, as soon as it is up."""
+    """Launch `corpus-audit dev`, and wait until it responds."""
     process, address = launch(workspace, **environment)
     try:
         _wait_until_up(address, process)
@@ -149,7 +149,7 @@ def make(root: Path, models: int = 2, documents: int = 40) -> LiveWorkspace:
 
 
 def family(words: list[int], **changes: Any) -> dict[str, Any]:
-    """The entry of a family on the made-up texts."""
+    """Return the entry of a family on the made-up texts."""
     return {
         "builder": "temporal",
         "description": "Made-up texts, old against new.",
@@ -201,7 +201,7 @@ _LOCATIONS = "{ repositoriesOrError { __typename } }"
 
 
 def graphql(address: str, query: str, **variables: Any) -> Any:
-    """The data that the UI's own interface answers; raises RuntimeError where it answers errors."""
+    """Return the data of a GraphQL query. Raise RuntimeError if the response has errors."""
     answer = requests.post(f"{address}/graphql", json={"query": query, "variables": variables}, timeout=120).json()
     if answer.get("errors"):
         raise RuntimeError(answer["errors"][0]["message"])
@@ -209,7 +209,7 @@ def graphql(address: str, query: str, **variables: Any) -> Any:
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and everything it started."""
+    """End a process and its children."""
     everything = [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
     if process.poll() is None:
         process.send_signal(signal.SIGINT)

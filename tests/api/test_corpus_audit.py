@@ -1,4 +1,4 @@
-"""The package corpus_audit, called as a notebook calls it."""
+"""The public functions of the package corpus_audit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_scores_are_those_that_the_command_writes(workspace: Workspace, tmp_path
     assert set(table.column("parameters").to_pylist()) == {"{}", '{"k":0.5}'}
 
 
-def test_nothing_is_printed_unless_it_is_asked_for(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_verbose_prints(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
     ca.score(TEXTS, model="tiny", detectors=["loss"])
     assert capfd.readouterr() == ("", "")
     ca.score([TEXTS[0] + " more"], model="tiny", detectors=["loss"], verbose=True)

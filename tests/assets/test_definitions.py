@@ -1,4 +1,4 @@
-"""The code location as a whole: what every asset says of itself, and how the graph hangs together."""
+"""The code location: the metadata of every asset, and the graph."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def asset(definitions: dg.Definitions, key: str) -> dg.AssetsDefinition:
     return definitions.resolve_assets_def(dg.AssetKey.from_user_string(key))
 
 
-def test_there_is_one_asset_a_source_and_one_a_stage(specs: dict[str, dg.AssetSpec]) -> None:
+def test_every_source_and_every_stage_is_one_asset(specs: dict[str, dg.AssetSpec]) -> None:
     assert {key: spec.group_name for key, spec in specs.items()} == GROUPS
 
 
@@ -94,7 +94,7 @@ def test_the_graph_runs_from_documents_to_the_report(specs: dict[str, dg.AssetSp
     assert edges == EDGES
 
 
-def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.AssetSpec]) -> None:
+def test_every_asset_has_a_description_and_a_code_reference(specs: dict[str, dg.AssetSpec]) -> None:
     for key, spec in specs.items():
         is_observed = key in OBSERVED
         assert spec.description, key
@@ -109,7 +109,7 @@ def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.
 
 
 def _lines_from(reference: Any) -> str:
-    """The source from the line that a code reference points to, as far as the asset's decorator is long."""
+    """Return 50 lines of source from the line of a code reference."""
     return "\n".join(Path(reference.file_path).read_text().splitlines()[reference.line_number - 1 :][:50])
 
 

@@ -1,4 +1,4 @@
-"""One pair of a range that meets a fault: the others are done, it shows as failed, and it can be run again."""
+"""A failed pair of a range: the others are done, the cell is shown as failed, and it can be run again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FailWith = Callable[[Exception, int], list[int]]
 
 @pytest.fixture(autouse=True)
 def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every pair is a partition, and nothing waits between two attempts."""
+    """Register every pair as a partition, and remove the waits between attempts."""
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     monkeypatch.setattr(
         partition_step, "run_with_retries", partial(partition_step.run_with_retries, sleep=lambda seconds: None)
@@ -51,7 +51,7 @@ def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def fail_with(built: Workspace) -> FailWith:
-    """Let the token statistics of one pair raise, so many times; returns a list that grows with each."""
+    """Return a function that makes the token statistics of one pair raise, and returns the list of failures."""
     run_passes = token_statistics.run_passes
 
     def faulty(error: Exception, times: int) -> list[int]:
@@ -89,7 +89,7 @@ def status(instance: dg.DagsterInstance, asset: str, pair: Pair) -> dict[str, An
     return {name: entry.value for name, entry in read_latest(instance, asset, pair.partition).metadata.items()}
 
 
-def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
+def test_one_failed_pair_fails_the_run_and_only_it_is_run_again(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
     loads = count_loads(built.monkeypatch)
@@ -145,10 +145,10 @@ def is_made(event: dg.DagsterEvent) -> bool:
 
 
 @pytest.mark.parametrize("failing", ASSETS[:2])
-def test_dagster_shows_the_cell_as_failed_where_it_failed_and_as_missing_after_it(
+def test_dagster_shows_the_failed_cell_as_failed_and_later_cells_as_missing(
     built: Workspace, instance: dg.DagsterInstance, failing: str
 ) -> None:
-    """By the status that the grid of the UI shows."""
+    """The status is that of the grid in the UI."""
     stage = get_stage(failing)
     make = stage.make
 
@@ -193,7 +193,7 @@ def test_each_cell_of_a_range_has_its_own_data_version_and_the_same_content_leav
     assert find_all_stale() == {"scores": ["made_8|one"]}
 
 
-def test_findings_of_an_earlier_run_do_not_pass_for_those_of_a_pair_that_failed(
+def test_earlier_findings_are_not_those_of_a_failed_pair(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
     built.audit("one", "made")
@@ -259,7 +259,7 @@ def test_every_kind_of_error_fails_the_pair_in_the_grid_and_on_record(
     assert (outcome.status, outcome.reason) == ("failed", "no model at /nowhere")
 
 
-def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
+def test_models_yaml_is_read_once_per_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
     run_passes = token_statistics.run_passes
 
     def break_it(*arguments: Any, **options: Any) -> Any:
@@ -272,7 +272,7 @@ def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterIn
     assert WorkspaceState(built.paths).find_latest_outcome(Pair("made_8", "two")) is None
 
 
-def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(
+def test_the_last_stage_alone_refuses_outdated_scores(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
     built.audit("one", "made_12")

@@ -1,4 +1,4 @@
-"""docs/adding-an-asset.md, typed: its package works as the page shows it, and its lists name every value."""
+"""docs/adding-an-asset.md: its package works, and its lists are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reference model and token frequencies in an audit: run once, counted once, and noticed when they change."""
+"""A reference model and token frequencies in an audit: computed once, and stale after a change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
 
 @pytest.fixture
 def audited_with(workspace: Workspace) -> Workspace:
-    """Model one with model two as its reference, and a corpus of its own under the shipped name."""
+    """Return a workspace in which model two is the reference of model one, with a corpus of its own."""
     workspace.fetch(*made_documents(2, 40))
     workspace.build("made")
     folders = {name: workspace.model(name).located.folder for name in ("one", "two")}
@@ -44,7 +44,7 @@ def audit(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
 
 
 def reasons(workspace: Workspace) -> set[str | None]:
-    """Why the pairs are to be audited again; empty where they are done."""
+    """Return the reasons why pairs have to be audited again. There is none if all are done."""
     of_pairs = [stage for stage in OF_MODELS if stage.dimensions == PAIR]
     there = look(workspace)
     made = there.plan(Scope(pairs=tuple(PAIRS)), of_pairs)
@@ -61,7 +61,7 @@ def look(workspace: Workspace) -> Planner:
 def count(
     workspace: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance, told: list[str]
 ) -> UpdateOutcome:
-    """Count what an audit of the model counts."""
+    """Count the tokens that an audit of the model needs."""
     runner = Runner(definitions.resolve_job_def, instance, workspace.paths, told.append)
     return update(Scope(models=("one",)), OF_MODELS, lambda: look(workspace), runner)
 
@@ -92,7 +92,7 @@ def test_the_reference_model_is_loaded_once_before_its_model(
     assert reasons(audited_with) == {"the reference model changed"}
 
 
-def test_a_reference_model_that_is_not_there_costs_one_detector(
+def test_a_missing_reference_model_affects_one_detector(
     definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
 ) -> None:
     one = audited_with.model("one").located.folder
@@ -126,7 +126,7 @@ def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
     assert ensure() == {}
 
 
-def test_a_corpus_that_cannot_be_had_says_so(
+def test_a_missing_corpus_is_an_error_with_its_path(
     definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
 ) -> None:
     register(instance, models=["one"])

@@ -1,4 +1,4 @@
-"""What Dagster requests by itself: observed inputs, the conditions of assets, and runs that make only what is due."""
+"""Automatic requests of Dagster: observed inputs, conditions of assets, and runs of due cells only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OF_BENCHMARKS = "benchmark+split_quality"
 
 
 def of_all_pairs(assets: str) -> dict[str, str]:
-    """Two benchmarks and two models: Dagster runs them benchmark by benchmark, because there are no fewer models."""
+    """Return the runs over two benchmarks and two models, which Dagster divides by benchmark."""
     return {f"{benchmark}|one..{benchmark}|two": assets for benchmark in ("made_12", "made_8")}
 
 
@@ -83,7 +83,7 @@ def read_models(workspace: Workspace) -> dict[str, dict[str, Any]]:
 
 
 def change_weights(workspace: Workspace, model: str) -> None:
-    """Give a model's files another time, as new weights have."""
+    """Give a model's files a new modification time, as new weights have."""
     for file in Path(read_models(workspace)[model]["path"]).glob("*.safetensors"):
         os.utime(file)
 
@@ -134,7 +134,7 @@ def test_pairs_of_a_benchmark_that_failed_a_check_are_not_requested(built: Works
     assert audited.tick() == {}
 
 
-def test_what_the_ledger_cannot_know_is_made(built: Workspace, automation: Automation) -> None:
+def test_a_product_without_declared_inputs_is_always_due(built: Workspace, automation: Automation) -> None:
     stage = get_stage("chat_answers")
     product = Product(stage.name, "made_8|one")
     assert find_due_products([stage], [product.partition], built.paths) == {product}, "it declares no inputs"
@@ -155,7 +155,7 @@ def test_commands_observe_the_inputs_of_their_runs(built: Workspace, automation:
 
 
 def test_the_latest_result_of_a_check_stays_if_a_cell_is_left(built: Workspace, audited: Automation) -> None:
-    """The check of the cache warned; a later run leaves the cell, because the ledger has it as current."""
+    """A later run does not make the cell again, because it is current in the ledger."""
     parts = built.parts()
     for part in parts:
         os.truncate(part, part.stat().st_size // 2)
@@ -170,7 +170,7 @@ def test_the_latest_result_of_a_check_stays_if_a_cell_is_left(built: Workspace, 
 
 
 def read_check(instance: dg.DagsterInstance, asset: str, check: str) -> Any:
-    """Return the latest evaluation of a check of made_8|one, in whatever run."""
+    """Return the latest evaluation of a check of made_8|one, in any run."""
     for run in instance.get_runs():
         for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
             assert entry.dagster_event is not None
@@ -214,7 +214,7 @@ def test_a_new_model_is_audited_in_one_run(built: Workspace, audited: Automation
 
 @pytest.fixture
 def other_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The definitions as a later version of the code that scores has them."""
+    """Give the code that scores a later version."""
     monkeypatch.setattr(get_stage("scores"), "code_version", "later")
     reload_assets()
     yield
@@ -252,7 +252,7 @@ def test_a_failed_pair_is_requested_again_when_an_input_changes(
     assert audited.count("evaluations")["made_8|three"] == 1
 
 
-def test_what_the_ledger_has_as_current_is_left_as_it_is(
+def test_cells_that_are_current_in_the_ledger_are_not_made_again(
     built: Workspace, audited: Automation, tiny_folder: Callable[[str], Path]
 ) -> None:
     built.write_models(**read_models(built), three={"path": tiny_folder("phi3")})
@@ -300,7 +300,7 @@ def test_other_weights_of_a_reference_model_request_its_pairs_and_those_it_is_co
     assert audited.request() == of_all_pairs(OF_PAIRS)
 
 
-def test_nothing_is_requested_while_another_audit_is_at_work(built: Workspace, audited: Automation) -> None:
+def test_nothing_is_requested_while_another_audit_runs(built: Workspace, audited: Automation) -> None:
     change_weights(built, "two")
     with hold_audit_lock(built.paths):
         assert audited.tick() == {}

@@ -61,13 +61,13 @@ def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.Dag
     assert len(posted) == 1
 
 
-def test_the_hub_is_not_asked_where_nothing_is_watched(workspace: Workspace) -> None:
+def test_the_hub_is_not_queried_if_no_owner_is_watched(workspace: Workspace) -> None:
     with dg.build_sensor_context() as context:
         skipped = definitions.hub_watcher(context)
     assert "names no owner" in str(skipped.skip_message)
 
 
-def test_a_hub_that_cannot_be_reached_ends_the_tick_with_words(workspace: Workspace) -> None:
+def test_an_unreachable_hub_ends_the_tick_with_a_reason(workspace: Workspace) -> None:
     workspace.write_config("watch", {"hub": ["some-owner"]})
 
     def unreachable(name: str) -> None:

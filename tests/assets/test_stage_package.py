@@ -1,4 +1,4 @@
-"""examples/stage_package, installed: its asset, its place in an audit, its table and its section."""
+"""examples/stage_package as an installed package: its asset, table and report section."""
 
 from __future__ import annotations
 

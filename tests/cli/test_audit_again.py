@@ -55,7 +55,7 @@ def again(workspace: Workspace, *options: str, because: str) -> list[str]:
 
 @pytest.mark.parametrize("stage", ["scores", pytest.param("evaluations", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("no_report")
-def test_other_code_runs_a_pair_again_from_the_stage_that_it_is_of(audited_copy: Workspace, stage: str) -> None:
+def test_changed_code_runs_a_pair_again_from_its_stage(audited_copy: Workspace, stage: str) -> None:
     audited_copy.monkeypatch.setitem(get_stage(stage).__dict__, "code_version", "another")
     what = {"scores": "scores", "evaluations": "evaluates"}[stage]
     assert again(audited_copy, because=f"the code that {what} changed") == [AUDITED, PUBLISHED]
@@ -70,7 +70,7 @@ def test_other_code_runs_a_pair_again_from_the_stage_that_it_is_of(audited_copy:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_of_several_pairs_only_those_that_are_not_done_are_run(audited_copy: Workspace) -> None:
+def test_only_pairs_that_are_not_done_are_run(audited_copy: Workspace) -> None:
     audited_copy.write_benchmarks(made=temporal([8, 10, 12]))
     loads = count_loads(audited_copy.monkeypatch)
     result = audited_copy.run("audit", "--model", "tiny", "--benchmark", "made")
@@ -86,9 +86,7 @@ def test_of_several_pairs_only_those_that_are_not_done_are_run(audited_copy: Wor
     assert [(row["benchmark"], row["runs"]) for row in found] == [("made_10", 1), ("made_12", 1), ("made_8", 1)]
 
 
-def test_coverage_says_of_a_pair_what_its_audit_says(
-    audited_copy: Workspace, tiny_folder: Callable[[str], Path]
-) -> None:
+def test_coverage_and_dry_run_have_the_same_reason(audited_copy: Workspace, tiny_folder: Callable[[str], Path]) -> None:
     statistics = "the start token, the window or the form of the token statistics changed"
     for changed, why in (
         ({"start_token_policy": "tokenizer"}, statistics),
@@ -129,14 +127,14 @@ def test_a_split_of_an_earlier_version_is_assessed_again_and_coverage_and_dry_ru
 
 
 @pytest.mark.usefixtures("no_report")
-def test_what_is_done_is_audited_again_where_that_is_asked(audited_copy: Workspace) -> None:
+def test_again_repeats_a_finished_audit(audited_copy: Workspace) -> None:
     assert again(audited_copy, "--again", because="the audit was requested again") == [AUDITED, PUBLISHED]
     history = "SELECT count(DISTINCT run_id) AS runs FROM evaluations WHERE benchmark = 'made_8'"
     assert json.loads(told(audited_copy.run("sql", history, "--format", "json"))) == {"runs": 2}
 
 
 @pytest.mark.slow
-def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Workspace) -> None:
+def test_missing_or_damaged_published_files_are_rebuilt(audited_copy: Workspace) -> None:
     audited_copy.paths.report.unlink()
     assert again(audited_copy, because="") == [PUBLISHED]
     assert audited_copy.paths.report.exists()

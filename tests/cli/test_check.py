@@ -1,4 +1,4 @@
-"""The command check: from a folder of own files to the report, once more, with more, and with what cannot be used."""
+"""The command check: first, repeated and extended checks of files, and refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where somebody works, with a configuration of theirs that has a model called tiny."""
+    """Yield a user's folder with a configuration that has the model tiny."""
     with quick_folder(tmp_path) as quick:
         here = quick / "here"
         create_workspace(here)

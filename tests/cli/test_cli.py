@@ -1,4 +1,4 @@
-"""The command line as a whole: what it lists, what it says of bad input, its answers in JSON, the doctor and the UI."""
+"""The command line: lists, errors, JSON, completion, doctor and dev."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from audit_pipeline.detectors.registry import REGISTRY
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
-def test_what_should_answer_at_once_needs_no_heavy_package(audited: Workspace) -> None:
+def test_help_lists_and_sql_load_no_heavy_package(audited: Workspace) -> None:
     done = run_in_a_new_process(["--help"], ["models"], ["sql", "SELECT count(*) FROM leaderboard"])
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -64,7 +64,7 @@ def test_models_and_benchmarks_are_listed(audited: Workspace) -> None:
 
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
-def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
+def test_lists_have_at_most_100_columns(command: str) -> None:
     """Use the shipped configuration."""
     lines = told(CliRunner().invoke(main, [command], catch_exceptions=False)).splitlines()
     [rows] = answered(CliRunner().invoke(main, [command, "--json"], catch_exceptions=False)).values()
@@ -72,7 +72,7 @@ def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
     assert [line.split()[0] for line in lines[1:]] == [row[command.removesuffix("s")] for row in rows]
 
 
-def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path: Path) -> None:
+def test_unwritable_paths_are_an_error_in_one_line(workspace: Workspace, tmp_path: Path) -> None:
     texts = texts_file(tmp_path, "a text")
     result = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", texts / "below" / "o.parquet")
     assert str(texts) in error_of(result)
@@ -81,7 +81,7 @@ def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path
     assert str(texts) in error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
 
 
-def test_what_is_to_be_forgotten_as_json(audited: Workspace) -> None:
+def test_a_dry_run_of_forget_lists_the_files_as_json(audited: Workspace) -> None:
     plan = answered(audited.run("forget", "--benchmark", "made_8", "--dry-run", "--json"))["would_go"]
     assert {row["what"] for row in plan} >= {"partition in Dagster"}
     assert all(row["files"] is None or row["files"] > 0 for row in plan)

@@ -1,4 +1,4 @@
-"""Copies of passages in what is installed."""
+"""Copies of passages in installed packages."""
 
 from __future__ import annotations
 

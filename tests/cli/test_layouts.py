@@ -73,7 +73,7 @@ def test_which_columns_hold_numbers(cell: str, is_number: bool) -> None:
 @fail_on_option("found")
 @table_output_options
 def work(name: str, style: str, files: tuple[Path, ...], again: bool, **options: Any) -> None:
-    """Do it."""
+    """Print a table."""
     print_message("working")
     show_table("rows", [{"n": 1}], [("n", "n")])
     print_result(f"{name} {style} {len(files)} {again} {sorted(options.items())}", style=style)

@@ -1,4 +1,4 @@
-"""`corpus-audit score`: which files, columns and options it takes, what it writes, and what it says."""
+"""`corpus-audit score`: its files, columns and options, its table, and its output."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_labels_are_found_despite_the_changes_of_spreadsheets_to_the_header(scor
         assert "2 + 2" in told(score(tmp_path / "t.csv", "--detectors", "loss"))
 
 
-def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(score: Score, tmp_path: Path) -> None:
+def test_detectors_without_scores_and_the_warning_on_the_best_of_several(score: Score, tmp_path: Path) -> None:
     rows = [{"text": made_text(str(number), 9), "label": number % 2} for number in range(8)]
     file = write_rows(tmp_path / "t.jsonl", rows)
     one = score(file, "--detectors", "loss,combined")

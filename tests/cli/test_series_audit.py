@@ -1,4 +1,4 @@
-"""`corpus-audit audit` of a series: all its checkpoints in one run, their base loaded once, and the way along them."""
+"""`corpus-audit audit` of a series: one run, one load of the base model, and the series in the report."""
 
 from __future__ import annotations
 

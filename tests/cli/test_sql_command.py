@@ -1,4 +1,4 @@
-"""`corpus-audit sql`: it reads, in several layouts, and does nothing else."""
+"""`corpus-audit sql`: read-only statements, and the formats of rows."""
 
 from __future__ import annotations
 

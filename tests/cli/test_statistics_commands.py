@@ -1,4 +1,4 @@
-"""The commands that draw conclusions, as a user types them."""
+"""The commands evaluate, power, canaries, twins and test ordered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def scores_file(folder: Path, members: int = 40, nonmembers: int = 200, **changes: Any) -> Path:
-    """Scores of a researcher's own: groups of known label, and 10 unknown ones of which half score like members."""
+    """Write scores of groups with known labels, and of 10 unknown groups, half of which score like members."""
     generator = np.random.default_rng(5)
     rows = []
     for label, groups, mean in ((1, members, 2.0), (0, nonmembers, 0.0), (None, 10, 1.0)):
@@ -109,7 +109,7 @@ def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> N
     assert difference in run("evaluate", *options).stdout
 
 
-def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+def test_an_impossible_evaluation_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     file = scores_file(tmp_path, 12, 12)
     other = tmp_path / "full"
     other.mkdir()

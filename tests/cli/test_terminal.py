@@ -57,7 +57,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The time that steps are measured by; nothing is left under way after the test."""
+    """Replace the clock of steps, and end the current step after the test."""
     now = [100.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     yield now
@@ -205,7 +205,7 @@ def test_without_a_headline_the_table_has_one_part(screen: io.StringIO, answer: 
     assert shown.index("loss") < shown.index("lowercase")
 
 
-def test_where_membership_is_unknown_detectors_are_details_and_nothing_is_a_member(screen: io.StringIO) -> None:
+def test_without_known_members_the_detectors_are_only_details(screen: io.StringIO) -> None:
     show_findings("made", FINDINGS, UNLABELLED)
     assert plain(screen) == "\n4 detectors were run. To compare the others with loss, add --details.\n"
     show_findings("made", FINDINGS, UNLABELLED, details=True)
@@ -330,7 +330,7 @@ print_result("Result")
 
 
 def at_a_terminal(seconds: float, **environment: str) -> str:
-    """What SCRIPT, that takes so long, writes to a terminal that both streams are."""
+    """Return the output of SCRIPT on a terminal, with a run time in seconds."""
     ours, theirs = pty.openpty()
     around = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     process = subprocess.Popen(

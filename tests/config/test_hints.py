@@ -1,4 +1,4 @@
-"""The nearest names, and a family's name where one benchmark is meant."""
+"""Suggestions of names, and families that stand for one benchmark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_nearest_names_or_all_of_them(given: str, hint: str) -> None:
     assert did_you_mean(given, NAMES) == hint
 
 
-def test_of_many_names_the_first_are_listed() -> None:
+def test_only_the_first_of_many_names_are_listed() -> None:
     assert format_names([]) == "none"
     assert format_names([f"m{number}" for number in range(25)]).endswith("m19 and 5 more")
 

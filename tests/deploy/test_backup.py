@@ -52,7 +52,7 @@ def require_nothing_computed(workspace: Workspace, before: str) -> None:
     assert answers(workspace) == before
 
 
-def test_a_workspace_comes_back(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_workspace_is_restored(workspace: Workspace, tmp_path: Path) -> None:
     assert workspace.run(*AUDIT).exit_code == 0
     before, history = answers(workspace), {run.run_id for run in workspace.runs()}
     places = {"WORKSPACE": str(workspace.root), "BACKUP": str(tmp_path)}
@@ -67,7 +67,7 @@ def test_a_workspace_comes_back(workspace: Workspace, tmp_path: Path) -> None:
     require_nothing_computed(workspace, before)
 
 
-def test_records_in_postgresql_come_back(workspace: Workspace, postgres: Server, tmp_path: Path) -> None:
+def test_records_in_postgresql_are_restored(workspace: Workspace, postgres: Server, tmp_path: Path) -> None:
     home = workspace.root / "home"
     home.mkdir()
     shutil.copy(FOLDER / "dagster.yaml", home)

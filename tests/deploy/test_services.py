@@ -1,4 +1,4 @@
-"""Every process of the compose file, started by its own command on this machine, and asked by its own health check."""
+"""The services of the compose file, started by their own commands and checked by their own health checks."""
 
 from __future__ import annotations
 

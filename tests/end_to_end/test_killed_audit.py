@@ -1,4 +1,4 @@
-"""Kill -9 and Ctrl-C in mid audit, with no daemon: the next audit starts at once and runs no flushed text again."""
+"""Kill -9 and Ctrl-C during an audit: the next audit starts at once and runs no flushed text again."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def start(workspace: Workspace, benchmark: str = PAIR.benchmark) -> subprocess.P
 
 
 def flushed(workspace: Workspace, kind: str = "base") -> list[str]:
-    """The texts on disk, by digest, one entry per row."""
+    """Return the digests of the texts on disk, one per row."""
     tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in workspace.parts(kind)]
     return [one for table in tables for one in table.column("text_sha256").to_pylist()]
 

@@ -1,4 +1,4 @@
-"""Audits of what is only audited where it is named: texts of one's own without labels, and chunks in their context."""
+"""Audits on request: unlabelled local files, and chunks in their context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def jsonl(*rows: object) -> str:
 
 
 def fill_a_shelf(folder: Path) -> None:
-    """A text, rows of two books and one of none, and four things that cannot be used."""
+    """Write a text, rows of two books and of none, and four unusable parts."""
     folder.mkdir()
     (folder / "essay.txt").write_text(made_text("essay", 25))
     (folder / "café.txt").write_bytes("un café noir".encode("latin-1"))
@@ -38,7 +38,7 @@ def fill_a_shelf(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_detectors")
-def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Workspace) -> None:
+def test_an_unlabelled_benchmark_has_scores_without_metrics_and_names_bad_files(workspace: Workspace) -> None:
     fill_a_shelf(workspace.root / "shelf")
     workspace.write_config("sources", {"local_files": {"path": "../shelf", "group_column": "book"}})
     shelf = {"builder": "shelf", "description": "mine", "sources": ["local_files"], "windows_per_document": 9}
@@ -74,7 +74,7 @@ def said_of_evaluations(workspace: Workspace) -> dict[str, Any]:
 
 
 def logprobs_behind(model: TokenizedModel, forward: ForwardPass, before: str, text: str) -> np.ndarray:
-    """The log-probabilities of the tokens of ``text``, from one pass over both, the slow way."""
+    """Compute the log-probabilities of the tokens of ``text`` after ``before`` in one pass."""
     ends = [end for _, end in model.tokenizer.encode([before + text], add_special_tokens=True)[0].offsets]
     logprob = twin_statistics(model, forward, before + text)["logprob"]
     assert len(ends) == len(logprob)

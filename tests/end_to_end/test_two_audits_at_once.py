@@ -1,4 +1,4 @@
-"""Two audits of one pair at once: both end well, there is one result, and no text is lost or counted twice."""
+"""Two audits of one pair at once: both succeed with one result, and no text is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rows(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
 
 
 def assert_one_result(workspace: Workspace, runs: int) -> None:
-    """Every run's numbers are the same, the current views hold each once, and the cache holds every text."""
+    """Assert that all runs have the same numbers, once in the current views, and that the cache has every text."""
     assert [row["detector"] for row in rows(workspace, "SELECT detector FROM leaderboard ORDER BY ALL")] == sorted(
         name for name, one in REGISTRY.items() if not one.on_request
     )

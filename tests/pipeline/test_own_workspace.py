@@ -1,4 +1,4 @@
-"""The workspace of own files: made once, gone on with, and never at the cost of what somebody else wrote."""
+"""The workspace of a check: it is created once, updated later, and other files are not overwritten."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def looked(folder: Path, *names: str, held_out: str | None = None) -> Inventory:
     )
 
 
-def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) -> None:
+def test_the_workspace_has_a_valid_configuration(tmp_path: Path) -> None:
     made = ensure_workspace(tmp_path / "made", looked(tmp_path, "books", held_out="new"), TINY)
     assert made.is_new
     config = load_configuration(tmp_path / "made" / "config")

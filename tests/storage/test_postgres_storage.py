@@ -1,4 +1,4 @@
-"""Dagster's storage in a real PostgreSQL, with the dagster.yaml that docs/storage.md gives: the page cannot rot."""
+"""Dagster's storage in PostgreSQL, with the dagster.yaml of docs/storage.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Shared:
-    """A workspace whose Dagster lives in a database, and what its first audit printed."""
+    """A workspace whose Dagster storage is a database, and the output of its first audit."""
 
     root: Path
     database: str
@@ -88,7 +88,7 @@ def test_an_audit_keeps_its_records_in_the_database_and_nowhere_else(
     assert "made_12" in workspace.run("sql", "SELECT benchmark FROM leaderboard").stdout
 
 
-def test_a_dead_run_is_buried_and_the_next_audit_finds_all_cached(
+def test_a_dead_run_is_marked_and_the_next_audit_uses_the_cache(
     audited: Shared, workspace: Workspace, postgres: Server
 ) -> None:
     with dg.DagsterInstance.get() as instance:
@@ -107,7 +107,7 @@ def test_a_dead_run_is_buried_and_the_next_audit_finds_all_cached(
 
 
 def dagster_line(workspace: Workspace) -> str:
-    """What the doctor says of Dagster."""
+    """Return the doctor's line on Dagster."""
     lines = workspace.run("doctor").stdout.splitlines()
     [line] = [line for line in lines if line.split()[1:2] == ["Dagster"]]
     return line

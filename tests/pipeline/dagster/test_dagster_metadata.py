@@ -1,4 +1,4 @@
-"""What the UI is shown: contracts as column schemas, and tables that no text can break out of."""
+"""Dagster metadata: column schemas of tables, and Markdown tables with escaped text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_column_schema_says_what_the_contract_says(table: Table) -> None:
 
 
 def cells(markdown: str) -> list[list[str]]:
-    """The cells of a Markdown table, as a reader sees them: less the places where a line may break."""
+    """Return the cells of a Markdown table as shown, without the zero-width spaces."""
     shown = markdown.replace("\u200b", "")
     return [[html.unescape(cell.strip()) for cell in line.strip("|").split("|")] for line in shown.splitlines()]
 

@@ -1,4 +1,4 @@
-"""The Dagster home; which runs count as dead; and what a run leaves behind, however it ends."""
+"""The Dagster home, dead runs, and the state after a run ends."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def job_of(work: Callable[[], object]) -> dg.JobDefinition:
 
 
 def started_run(instance: dg.DagsterInstance) -> str:
-    """A run that somebody started."""
+    """Return the id of a started run."""
     return instance.create_run_for_job(job_of(lambda: None), status=dg.DagsterRunStatus.STARTED).run_id
 
 
@@ -69,7 +69,7 @@ def status(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRunStatus:
 
 @contextmanager
 def process_of(run_id: str, paths: DataPaths) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that is at work on a run."""
+    """Yield another process that holds the liveness file of a run."""
     with subprocess.Popen([sys.executable, "-c", _RUN, str(paths.root), run_id], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
@@ -156,7 +156,7 @@ def test_a_run_is_marked_failed_once_its_process_is_gone(instance: dg.DagsterIns
 def test_runs_without_a_file_and_of_this_process_are_left_alone(
     instance: dg.DagsterInstance, workspace: Workspace
 ) -> None:
-    """Those without one wait in the daemon's queue, or are of another machine."""
+    """Runs without a file are in the daemon's queue or on another machine."""
     runs = [started_run(instance) for _ in range(2)]
     with hold_liveness_file(workspace.paths, runs[0]):
         assert lock_liveness_file(workspace.paths, runs[0]) is None, "once"
@@ -166,7 +166,7 @@ def test_runs_without_a_file_and_of_this_process_are_left_alone(
     assert {status(instance, run) for run in runs} == {dg.DagsterRunStatus.STARTED}
 
 
-def test_who_looks_at_a_file_and_who_begins_to_hold_it_do_not_disturb_each_other(
+def test_checking_and_locking_a_liveness_file_do_not_interfere(
     instance: dg.DagsterInstance, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, paths = started_run(instance), workspace.paths

@@ -1,4 +1,4 @@
-"""Which benchmarks an audit builds again, and what a dry run says without running anything."""
+"""Stale benchmarks, and dry runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def spec(name: str = "made_8") -> BenchmarkSpec:
 
 
 def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
-    """The planner's steps for these benchmarks, or for all of the configuration: by stage, what is made and why."""
+    """Return the reasons of the planned steps by stage and partition, for some benchmarks or all."""
     specs = [one for name, one in load_benchmarks().items() if name in names or not names]
     state = WorkspaceState(workspace.paths, {one.name: one for one in specs})
     found: dict[str, dict[str, str]] = {}
@@ -186,7 +186,7 @@ def stale(workspace: Workspace) -> list[str]:
     return list(steps(workspace).get("benchmark", {}))
 
 
-def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: Workspace) -> None:
+def test_a_changed_entry_changes_only_its_own_data_version(every_builder: Workspace) -> None:
     before = digests(every_builder)
     for family, change in OTHERWISE.items():
         every_builder.write_benchmarks(**{**EVERY_BUILDER, family: {**EVERY_BUILDER[family], **change}})
@@ -201,7 +201,7 @@ def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: 
     assert digests(every_builder) == before
 
 
-def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_builder: Workspace) -> None:
+def test_changed_inputs_of_a_benchmark_change_only_its_data_version(every_builder: Workspace) -> None:
     write_rows(every_builder, "others")
     every_builder.fetch(*reversed(made_documents(5, 40)))
     assert stale(every_builder) == [], "the same rows and documents, written again"
