@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli import shared_options
+from audit_pipeline.cli import run_setup, shared_options
 from audit_pipeline.cli.audit_output import print_damaged_files
 from audit_pipeline.cli.output import LAYOUTS
-from audit_pipeline.cli.run_setup import (
-    build_benchmarks,
-    get_writable_paths,
-    load_whole_configuration,
-    print_problems,
-    publish,
-)
 from audit_pipeline.cli.shared_options import FORMAT, ListedCommand, Section
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline import console
@@ -160,8 +153,8 @@ def models(long: bool) -> None:
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
-    config = load_whole_configuration()
-    print_problems(config.problems_except_unreadable(FILE_NAME))
+    config = run_setup.load_whole_configuration()
+    run_setup.print_problems(config.problems_except_unreadable(FILE_NAME))
     rows: list[Row] = []
     for entry in config.models.values():
         row = {
@@ -217,13 +210,13 @@ def benchmarks(
         raise click.UsageError("--out, --push and --with-text require --export NAME.")
     from audit_pipeline.benchmarks.config import FILE_NAME
 
-    paths = DataPaths.from_environment() if build is None else get_writable_paths()
-    config = load_whole_configuration()
+    paths = DataPaths.from_environment() if build is None else run_setup.get_writable_paths()
+    config = run_setup.load_whole_configuration()
     if build is not None:
         specs = config.benchmarks_named(build)
-        print_problems(config.problems)
-        build_benchmarks(specs, paths)
-    print_problems(config.problems_except_unreadable(FILE_NAME))
+        run_setup.print_problems(config.problems)
+        run_setup.build_benchmarks(specs, paths)
+    run_setup.print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
     _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=long)
 
@@ -262,9 +255,9 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
 
     folder = out.expanduser().resolve()
     paths = DataPaths.from_environment()
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
-    print_problems(config.problems)
+    run_setup.print_problems(config.problems)
     # All checks come before the slow work.
     require_new_folder(folder)
     require_redistributable(built, override_unclear_licences=with_text)
@@ -302,7 +295,7 @@ def report(open_it: bool, no_text: bool) -> None:
         webbrowser.open(paths.report.as_uri())
         return
     require_writable(paths.root)
-    publish(paths, include_text=not no_text and is_text_output_allowed())
+    run_setup.publish(paths, include_text=not no_text and is_text_output_allowed())
     print_damaged_files(paths)
     console.print_result(f"Report: {paths.report}")
     if open_it:

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from audit_pipeline.cli import shared_options
-from audit_pipeline.cli.audit_output import (
-    build_finding_rows,
-    is_unlabelled,
-    print_conclusions,
-    print_damaged_files,
-    show_comparisons,
-    show_findings,
-)
+from audit_pipeline.cli import audit_output, shared_options
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, format_side_counts
 from audit_pipeline.cli.run_setup import get_writable_paths, resolve_model_option
 from audit_pipeline.cli.shared_options import PASSES_KEPT, ListedCommand, Section
@@ -275,7 +267,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     console.print_skipped(done.external_scores.skipped)
     for note in done.external_scores.notes:
         console.print_message(note)
-    answer = print_conclusions(done.paths, done.pair.model, done.pair.benchmark)
+    answer = audit_output.print_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     if console.is_json_output():
         rows: list[Row] = []
         for row in done.findings.tables["evaluations"].to_pylist():
@@ -284,17 +276,19 @@ def evaluate(no_text: bool, **options: Any) -> None:
         console.show_table("evaluations", rows, ())
     else:
         found = read_latest_findings(done.paths.warehouse, done.pair.model, [done.pair.benchmark])
-        show_findings(done.pair.benchmark, build_finding_rows(found, done.pair.model), answer, details=True)
-    if not is_unlabelled(answer):
+        audit_output.show_findings(
+            done.pair.benchmark, audit_output.build_finding_rows(found, done.pair.model), answer, details=True
+        )
+    if not audit_output.is_unlabelled(answer):
         detector = None if answer is None else answer["detector"]
-        show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
+        audit_output.show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     if done.external_scores.unused_counts:
         reasons = (
             f"{rows} × {console.escape_control_characters(reason)}"
             for reason, rows in done.external_scores.unused_counts.items()
         )
         console.print_result(f"\nSkipped rows: {'; '.join(reasons)}", left_out=dict(done.external_scores.unused_counts))
-    print_damaged_files(done.paths)
+    audit_output.print_damaged_files(done.paths)
     console.print_result(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
