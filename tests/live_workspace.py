@@ -25,13 +25,11 @@ from typing import Any
 import psutil
 import requests
 import yaml
+from made_workspace import WORDS, temporal
 from tiny_models import save_model
 
 START_SECONDS = 180.0
-_WORDS = """
-    lantern harbour gravel copper orchard winter ladder thimble marsh bellows kettle shepherd quarry ferry wicker saddle
-    plough anvil barley mortar canvas timber pewter hedge spindle furrow cobble drizzle
-    """.split()  # noqa: SIM905 - a list of words is read best as words
+_COMMAND = Path(sys.executable).with_name("corpus-audit")
 _NEWER = ["satellite", "drone", "battery", "podcast"]
 _FAMILIES = ("llama", "gpt_neox", "phi3")
 
@@ -83,7 +81,7 @@ class LiveWorkspace:
     def run(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run the command line on this installation."""
         return subprocess.run(
-            [str(Path(sys.executable).with_name("corpus-audit")), *arguments],
+            [str(_COMMAND), *arguments],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -107,9 +105,8 @@ def launch(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Pop
     Returns:
         The process, for :func:`end`, and the address of the UI.
     """
-    port, report_port = find_free_ports(2)
-    command = [str(Path(sys.executable).with_name("corpus-audit")), "dev", "--port", str(port)]
-    command += ["--report-port", str(report_port)]
+    port, report_port = map(str, find_free_ports(2))
+    command = [str(_COMMAND), "dev", "--port", port, "--report-port", report_port]
     with (workspace.root / "dev.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
             command,
@@ -150,24 +147,13 @@ def make(root: Path, models: int = 2, documents: int = 40) -> LiveWorkspace:
 
 def family(words: list[int], **changes: Any) -> dict[str, Any]:
     """Return the entry of a family on the made-up texts."""
-    return {
-        "builder": "temporal",
-        "description": "Made-up texts, old against new.",
-        "sources": ["local_files"],
-        "member_before": "2022-01-01",
-        "nonmember_from": "2025-01-01",
-        "words": words,
-        "windows_per_document": 3,
-        "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
+    return temporal(words, **{"sources": ["local_files"], "windows_per_document": 3, **changes})
 
 
 def _documents(count: int) -> Iterator[dict[str, str]]:
     for number in range(count):
         old = number % 2 == 0
-        chosen = random.Random(number).choices(_WORDS if old else [*_WORDS, *_NEWER], k=90)
+        chosen = random.Random(number).choices(WORDS if old else [*WORDS, *_NEWER], k=90)
         yield {
             "text": " ".join(chosen),
             "date": f"{2020 if old else 2025}-03-{1 + number % 28:02}",
@@ -210,17 +196,18 @@ def graphql(address: str, query: str, **variables: Any) -> Any:
 
 def end(process: subprocess.Popen[Any]) -> None:
     """End a process and its children."""
-    everything = [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for one in everything:
-        if one.is_running():
-            one.kill()
+    if process.poll() is not None:
+        return
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in children:
+        if child.is_running():
+            child.kill()
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from audit_pipeline.warehouse.query import query_warehouse
 SOURCE = release_notes.NAME
 COLLECTIONS = ("alder", "birch", "cedar")
 OLD, NEW = date(2020, 3, 1), date(2025, 3, 1)
-_WORDS = tuple(
+WORDS = tuple(
     """
     lantern harbour gravel copper orchard winter ladder thimble marsh bellows kettle shepherd quarry ferry wicker saddle
     plough anvil barley mortar canvas timber pewter hedge spindle furrow cobble drizzle
@@ -60,7 +60,7 @@ _OF_A_SIDE = {OLD: ("telegram", "carriage"), NEW: ("satellite", "drone")}
 
 def made_text(name: str, words: int, also: Iterable[str] = ()) -> str:
     """Return ``words`` words that depend only on ``name``."""
-    chosen = random.Random(name).choices([*_WORDS, *also], k=words)
+    chosen = random.Random(name).choices([*WORDS, *also], k=words)
     return " ".join(chosen)
 
 

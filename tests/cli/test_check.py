@@ -6,11 +6,11 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from cli_results import answered
 from click.testing import CliRunner, Result
 from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
@@ -68,12 +68,6 @@ def shelf(folder: Path, name: str, count: int, words: int = 150) -> None:
         (folder / name / f"{number}.txt").write_text(text)
 
 
-def said(result: Result) -> dict[str, Any]:
-    assert result.exit_code == 0, result.stderr
-    document: dict[str, Any] = json.loads(result.stdout)
-    return document
-
-
 @pytest.mark.slow
 def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_inside(
     folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +75,7 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     shelf(folder, "books", 2)
     shelf(folder, "new", 3)
     given = ("books", "--held-out", "new", "--model", "tiny", "--json")
-    first = said(check(*given, "--seal"))
+    first = answered(check(*given, "--seal"))
     assert first["plans"]["own_files_64"]["timestamped_at"] is None
     paths = DataPaths(folder / "corpus-audit-check" / "data")
     columns = "SELECT kind, plan_sha256, passes_before, texts_in_cache, deviations, plans_sealed FROM plan_in_force"
@@ -89,7 +83,7 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     expected = {("detectors", sealed, 0, 0, 0, 1), ("search", sealed, 0, 0, 0, 1)}
     assert {tuple(row.values()) for row in query_warehouse(paths.warehouse, columns).to_pylist()} == expected
     monkeypatch.chdir(paths.root.parent)
-    again = said(check("../books", "--held-out", "../new", *given[3:], "--seal"))
+    again = answered(check("../books", "--held-out", "../new", *given[3:], "--seal"))
     assert again["plans"]["own_files_64"] == first["plans"]["own_files_64"], "what is sealed is not sealed anew"
     assert (again["workspace"], again["work"]["tokens"]) == (str(paths.root.parent), 0), "no workspace in a workspace"
     assert not (paths.root.parent / "corpus-audit-check").exists()
@@ -123,7 +117,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     shelf(folder, "old", 4)
     (folder / "books" / "cut.pdf").write_bytes(b"%PDF")
 
-    first = said(check("books", "--model", "tiny", "--json"))
+    first = answered(check("books", "--model", "tiny", "--json"))
     made = folder / "corpus-audit-check"
     paths = DataPaths(made / "data")
     assert [side["documents"] for side in first["sides"]] == [3]
@@ -144,7 +138,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert "The search would have found a passage that the model gives" in again.stdout
     assert check("books", "--model", "tiny", "--dry-run", "--fail-on", "stale").exit_code == 0, "it is up to date"
 
-    more = said(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
+    more = answered(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
     assert more["written"] == ["sources.yaml", "benchmarks.yaml"]
     tested = query_warehouse(
         paths.warehouse, "SELECT \"group\", p_value FROM group_tests WHERE detector = 'loss'"
@@ -198,7 +192,7 @@ def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> N
 def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path, check: Check) -> None:
     rows = [{"text": made_text(f"{year}", 120), "day": f"{year}-01-01"} for year in (2019, 2025)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = said(check("rows.jsonl", "--date-column", "day", "--model", "tiny", "--dry-run", "--json"))
+    given = answered(check("rows.jsonl", "--date-column", "day", "--model", "tiny", "--dry-run", "--json"))
     assert given["stronger"][0].startswith("1 of the audited documents are dated 2024-06-01 or later")
 
 
