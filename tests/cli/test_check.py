@@ -69,7 +69,7 @@ def shelf(folder: Path, name: str, count: int, words: int = 150) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_inside(
+def test_a_plan_is_sealed_before_the_model_is_run(
     folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf(folder, "books", 2)
@@ -94,7 +94,7 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     )
 
 
-def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
+def test_the_default_workspace_is_the_one_in_use_if_check_created_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("books", "new"):
@@ -109,7 +109,7 @@ def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
 
 
 @pytest.mark.slow
-def test_from_a_folder_to_the_report_and_again_with_more(
+def test_a_first_check_a_repeated_check_and_an_extended_check(
     folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf(folder, "books", 3)
@@ -165,7 +165,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert any("another.txt" in row["document_id"] for row in found)
 
 
-def test_a_dry_run_makes_no_workspace_and_offers_the_instrument_check(
+def test_a_dry_run_creates_no_workspace_and_suggests_the_instrument_check(
     folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf(folder, "books", 2)
@@ -182,14 +182,14 @@ def test_a_dry_run_makes_no_workspace_and_offers_the_instrument_check(
     assert check(*asked).exit_code == 1, "nothing of it was audited"
 
 
-def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> None:
+def test_short_rows_are_reported_as_too_short_for_extraction(folder: Path, check: Check) -> None:
     (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
     shown = check("rows.csv", "--model", "tiny", "--dry-run").stdout
     assert "12 of 12 documents are too short for extraction" in shown
     assert "search the documents for passages" not in shown
 
 
-def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path, check: Check) -> None:
+def test_documents_newer_than_the_model_are_suggested_as_held_out(folder: Path, check: Check) -> None:
     rows = [{"text": made_text(f"{year}", 120), "day": f"{year}-01-01"} for year in (2019, 2025)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = answered(check("rows.jsonl", "--date-column", "day", "--model", "tiny", "--dry-run", "--json"))

@@ -358,7 +358,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 
 
 def test_a_real_terminal_shows_the_seconds_and_colours() -> None:
-    shown = at_a_terminal(2.5)
-    assert re.search(r"part 3 of 4 .*0:00:02", shown)
+    shown = at_a_terminal(1.5)
+    assert re.search(r"part 3 of 4 .*0:00:01", shown)
     assert COLOUR.search(shown)
     assert shown.rstrip().endswith("Result")
