@@ -48,7 +48,7 @@ def test_the_version_of_the_scores_includes_the_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_pip_makes_an_installable_package_of_the_example_whatever_it_is_called(tmp_path: Path) -> None:
+def test_pip_installs_the_example_under_any_name(tmp_path: Path) -> None:
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "site")]
     copy = shutil.copytree(EXAMPLE, tmp_path / "copy")
     project = copy / "pyproject.toml"

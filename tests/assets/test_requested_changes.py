@@ -344,7 +344,7 @@ def test_words_about_a_model_change_nothing(built: Workspace, audited: Automatio
     assert audited.tick() == {}
 
 
-def test_a_run_whose_process_is_gone_is_not_waited_for(built: Workspace, audited: Automation) -> None:
+def test_a_tick_marks_dead_runs_as_failed(built: Workspace, audited: Automation) -> None:
     instance = audited.instance
     run_id = "0d6a1d0e-8a5c-4f0c-9d9b-2f5f7a3f6a11"
     job = defs().resolve_job_def("build_benchmarks")

@@ -147,7 +147,7 @@ def test_missing_or_damaged_published_files_are_rebuilt(audited_copy: Workspace)
     ("table", "damage"),
     [("scores", "a flipped bit"), ("scores", "deleted"), ("evaluations", "deleted"), ("decisions", "a flipped bit")],
 )
-def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: str, damage: str) -> None:
+def test_a_lost_finding_is_reported_and_made_again(audited_copy: Workspace, table: str, damage: str) -> None:
     [file] = audited_copy.paths.table(table).glob("partition=made_8*/*.parquet")
     if damage == "deleted":
         file.unlink()

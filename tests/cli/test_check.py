@@ -69,9 +69,7 @@ def shelf(folder: Path, name: str, count: int, words: int = 150) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_is_sealed_before_the_model_is_run(
-    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_sealed_before_the_model_is_run(folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf(folder, "books", 2)
     shelf(folder, "new", 3)
     given = ("books", "--held-out", "new", "--model", "tiny", "--json")

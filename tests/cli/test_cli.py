@@ -101,7 +101,7 @@ def test_commands_and_options_are_completed() -> None:
     assert "--json" in completed("corpus-audit score --")
 
 
-def test_the_doctor_ends_with_one_where_something_is_wrong(audited_copy: Workspace) -> None:
+def test_the_doctor_exits_with_one_if_it_finds_a_problem(audited_copy: Workspace) -> None:
     assert all(row["ok"] is True for row in answered(audited_copy.run("doctor", "--json"))["findings"])
     part, *_ = audited_copy.parts()
     part.write_bytes(part.read_bytes()[:100])

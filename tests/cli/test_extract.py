@@ -194,7 +194,7 @@ def test_held_out_documents_that_are_none(extract: Extract, tmp_path: Path) -> N
     assert held_out.read_bytes() == before
 
 
-def test_a_damaged_part_of_the_cache_is_told(extract: Extract, tmp_path: Path) -> None:
+def test_a_damaged_part_of_the_cache_is_reported(extract: Extract, tmp_path: Path) -> None:
     first = json.loads(extract("--json").stdout)
     part = next((tmp_path / "data" / "token_statistics" / "kind=extraction").rglob("part-*.parquet"))
     part.write_bytes(part.read_bytes()[:-40] + bytes(40))

@@ -50,7 +50,7 @@ def scores_file(folder: Path, members: int = 40, nonmembers: int = 200, **change
     return file
 
 
-def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None:
+def test_external_scores_become_findings_and_a_report(tmp_path: Path) -> None:
     file = scores_file(tmp_path)
     done = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable")
     assert done.exit_code == 0, done.output

@@ -120,7 +120,7 @@ def test_an_entry_with_a_wrong_reference_is_broken_and_the_others_load(broken: P
 
 
 @pytest.mark.parametrize("content", [None, "models: [", "- one", "models: {}\nmore: 1"])
-def test_a_file_that_cannot_be_read_is_told_and_stops_only_who_needs_it(broken: Path, content: str | None) -> None:
+def test_an_unreadable_file_is_a_problem_and_stops_only_its_users(broken: Path, content: str | None) -> None:
     path = broken / "models.yaml"
     path.unlink()
     if content is not None:

@@ -489,7 +489,7 @@ def test_the_user_names_the_headline_of_several_external_detectors(tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
-def test_power_asks_for_the_detector_where_none_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_requires_a_detector_if_there_is_no_headline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = kept(tmp_path / "s.parquet", labelled(120, detectors={"alpha": 0.0, "omega": 2.0}))
     folder = tmp_path / "s_findings"
     assert evaluate(file).exit_code == 0

@@ -163,7 +163,7 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
     read_built(workspace.paths, "made_8").require_passed_checks()
 
 
-def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_was_away(
+def test_the_reference_model_is_run_once_for_all_pairs_and_again_after_a_transient_error(
     workspace: Workspace, tiny_folder: Callable[[str], Path]
 ) -> None:
     model = load_tokenized(
@@ -362,7 +362,7 @@ def test_the_detectors_that_are_combined_are_named_beforehand(workspace: Workspa
     assert sum(row["score"] for row in rows) / len(rows) == pytest.approx((len(rows) + 1) / (2 * len(rows)))
 
 
-def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Workspace) -> None:
+def test_a_matched_benchmark_is_reported_and_never_a_mild_shift(workspace: Workspace) -> None:
     workspace.write_benchmarks(made=temporal([8], match={"per_side": 4}))
     workspace.build("made_8")
     paths, model = workspace.paths, scored(workspace)

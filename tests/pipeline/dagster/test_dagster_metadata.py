@@ -36,7 +36,7 @@ def cells(markdown: str) -> list[list[str]]:
     return [[html.unescape(cell.strip()) for cell in line.strip("|").split("|")] for line in shown.splitlines()]
 
 
-def test_a_table_as_it_is_written() -> None:
+def test_the_markdown_of_a_table() -> None:
     value = build_markdown_table(("part", "reason"), [("a", 1), ("b", None)]).value
     assert value == "| part | reason |\n|---|---|\n| a | 1 |\n| b | None |"
 
@@ -61,7 +61,7 @@ def test_untrusted_text_stays_text(text: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) -> None:
+def test_no_text_changes_the_rows_of_a_table(first: str, second: str) -> None:
     value = str(build_markdown_table(("one", "two"), [(first, second), ("last", "row")]).value)
     found = cells(value)
     assert len(found) == 4
@@ -69,7 +69,7 @@ def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) ->
     assert found[3] == ["last", "row"]
 
 
-def test_the_page_is_a_link_where_the_report_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_page_is_a_link_if_the_report_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shown = UiMetadata(values={"status": "ok"}, page=tmp_path / "model=a%2Fb.html")
     found = build_metadata(shown)
     assert (found["status"], found["page"]) == ("ok", dg.MetadataValue.path(tmp_path / "model=a%2Fb.html"))

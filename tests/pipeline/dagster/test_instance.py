@@ -138,7 +138,7 @@ def test_a_damaged_database_is_said_in_one_line(instance: dg.DagsterInstance, wo
     assert "\n" not in str(error.value)
 
 
-def test_a_run_is_marked_failed_once_its_process_is_gone(instance: dg.DagsterInstance, workspace: Workspace) -> None:
+def test_a_run_is_marked_as_failed_after_its_process_ended(instance: dg.DagsterInstance, workspace: Workspace) -> None:
     run, paths = started_run(instance), workspace.paths
     with process_of(run, paths) as process:
         assert mark_dead_runs_failed(instance, paths) == []
@@ -185,7 +185,7 @@ def test_checking_and_locking_a_liveness_file_do_not_interfere(
         assert find_dead_runs(instance, paths) == []
 
 
-def test_a_finished_run_stays_as_it_ended_whatever_became_of_its_process(
+def test_a_finished_run_keeps_its_status_after_its_process_ended(
     instance: dg.DagsterInstance, workspace: Workspace
 ) -> None:
     run = instance.create_run_for_job(job_of(lambda: None), status=dg.DagsterRunStatus.SUCCESS).run_id

@@ -44,7 +44,7 @@ def test_register_adds_what_is_new_and_keeps_what_is_there(store: dg.DagsterInst
     assert [parse_pair(key).partition for key in keys(store)] == keys(store)
 
 
-def test_register_goes_on_where_another_process_added_a_name_meanwhile(
+def test_register_continues_if_another_process_added_a_name_meanwhile(
     store: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The row of the other process is inserted between Dagster's check and its insert."""

@@ -223,7 +223,7 @@ def test_changed_inputs_of_a_benchmark_change_only_its_data_version(every_builde
     }
 
 
-def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
+def test_a_missing_source_is_fetched_first(built: Workspace) -> None:
     built.paths.documents(SOURCE).unlink()
     assert steps(built, "made_8") == {
         "documents": {SOURCE: "its documents have not been fetched"},
@@ -232,7 +232,7 @@ def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
     }
 
 
-def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
+def test_missing_rows_are_a_problem_and_no_step(workspace: Workspace) -> None:
     workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
     state = WorkspaceState(workspace.paths, {"theirs_8": spec("theirs_8")})
     made = Planner(state, STAGES).plan(Scope(("theirs_8",)), OF_BENCHMARKS)
