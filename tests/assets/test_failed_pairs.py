@@ -126,7 +126,11 @@ def test_one_failed_pair_fails_the_run_and_only_it_is_run_again(
     job = dg.reconstructable(_audit_pairs)
     with dg.execute_job(job, instance, tags=dict(run.tags), reexecution_options=options) as result:
         assert result.success
-        made = {(event.asset_key.to_user_string(), event.partition) for event in result.all_events if is_made(event)}
+        made = {
+            (event.asset_key.to_user_string(), event.partition)
+            for event in result.all_events
+            if event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION
+        }
     assert {partition for _, partition in made} == {BROKEN.partition}
     assert set(ASSETS) <= {asset for asset, _ in made}
     assert loads == ["one"]
@@ -138,10 +142,6 @@ def test_one_failed_pair_fails_the_run_and_only_it_is_run_again(
     for pair in (BROKEN, Pair("made_8", "two")):
         numbers = status(instance, "token_statistics", pair)
         assert (numbers["texts_computed"], numbers["texts_from_cache"]) == (0, numbers["texts"])
-
-
-def is_made(event: dg.DagsterEvent) -> bool:
-    return event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION
 
 
 @pytest.mark.parametrize("failing", ASSETS[:2])

@@ -18,17 +18,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "adding-an-asset.md").read_text(enc
 BLOCKS = dict(re.findall(r"^```(python|toml)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
+def test_the_asset_of_the_page_is_made_with_the_others(built: Workspace, tmp_path: Path) -> None:
     package = tmp_path / "typed" / "score_ranges_example"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "asset.py").write_text(BLOCKS["python"], encoding="utf-8")
     (tmp_path / "typed" / "pyproject.toml").write_text(BLOCKS["toml"], encoding="utf-8")
-    return install(tmp_path / "site", example=tmp_path / "typed")
-
-
-def test_the_asset_of_the_page_is_made_with_the_others(built: Workspace, site: Path) -> None:
+    site = install(tmp_path / "site", example=tmp_path / "typed")
     done = command_with(site, "audit", "--model", "one", "--benchmark", "made_8")
     assert done.returncode == 0, done.stderr
     [found] = built.query("SELECT count(*) AS n, bool_and(lowest <= highest) AS is_ordered FROM current_score_ranges")

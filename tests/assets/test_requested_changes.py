@@ -212,21 +212,12 @@ def test_a_new_model_is_audited_in_one_run(built: Workspace, audited: Automation
     assert audited.request() == {"made_8|three..made_12|three": OF_PAIRS}
 
 
-@pytest.fixture
-def other_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give the code that scores a later version."""
-    monkeypatch.setattr(get_stage("scores"), "code_version", "later")
+def test_a_later_version_of_code_requests_its_cells_and_those_downstream(built: Workspace, audited: Automation) -> None:
+    with built.monkeypatch.context() as patch:
+        patch.setattr(get_stage("scores"), "code_version", "later")
+        reload_assets()
+        assert audited.request() == of_all_pairs("evaluations+scores")
     reload_assets()
-    yield
-    monkeypatch.undo()
-    reload_assets()
-
-
-def test_other_code_requests_what_it_makes_and_what_follows(
-    built: Workspace, audited: Automation, request: pytest.FixtureRequest
-) -> None:
-    request.getfixturevalue("other_code")
-    assert audited.request() == of_all_pairs("evaluations+scores")
 
 
 def test_a_failed_pair_is_requested_again_when_an_input_changes(

@@ -94,11 +94,6 @@ def heated(answer: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def files_with(text: str, folder: Path) -> list[str]:
-    found = [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
-    return [str(path.relative_to(folder)) for path in found]
-
-
 def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: FakeEndpoint) -> None:
     told = done(workspace.run(*AUDIT))
     assert f"the texts are sent to {server.url.split('/')[2]}: the operator of that server can read" in told
@@ -116,23 +111,20 @@ def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: F
     assert shown == [(NAME, None, None)]
 
     # What is done is not sent again: the probe alone is.
-    first, rows = len(server.requests), lineage(workspace)
+    first, rows = len(server.requests), len(lineage_rows(workspace.paths))
     again = done(workspace.run(*AUDIT))
     assert "everything is up to date" in again
     assert 0 < len(server.requests) - first < 30 < first
-    assert lineage(workspace) == rows
+    assert len(lineage_rows(workspace.paths)) == rows
 
     assert all(request.headers["Authorization"] == f"Bearer {KEY}" for request in server.requests)
-    assert files_with(KEY, workspace.root) == []
+    files = [path for path in workspace.root.rglob("*") if path.is_file()]
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
     assert KEY not in told + again
 
     done(workspace.run("forget", "--model", NAME))
     assert not any(workspace.paths.endpoint("any").parent.glob("*.json"))
     assert not workspace.parts()
-
-
-def lineage(workspace: Workspace) -> int:
-    return len(lineage_rows(workspace.paths))
 
 
 def state(workspace: Workspace) -> list[Any]:
