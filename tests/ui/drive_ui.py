@@ -252,7 +252,7 @@ class Drive:
         require(check is not None and check.run_id == run.id and not check.passed, f"cache_intact says {check}")
         named = [Path(name).stem for name in check.said["set aside"]] if check is not None else []
         require(bool(named) and {*named} <= {part.stem for part in parts}, f"cache_intact names {named}, not {parts}")
-        said = f"{len(named)} set aside and their texts run again"
+        said = f"{len(named)} damaged files were renamed and their texts run again"
         page.open("/assets/token_statistics?view=checks", "cache_intact", "Failed", said)
         self.picture("ui_failed_check")
         page.click("//*[contains(text(), 'Show JSON')]")
