@@ -68,12 +68,16 @@ def audited_once(
 
 @pytest.fixture
 def audited(built: Workspace, audited_once: tuple[Path, str | None]) -> Iterator[Automation]:
-    """Return the sensors on a copy of the audited workspace."""
+    """Yield the sensors on a copy of the audited workspace. Restore the times of the shared models after the test."""
     root, cursor = audited_once
     shutil.rmtree(built.root)
     shutil.copytree(root, built.root)
+    folders = [Path(model["path"]) for model in read_models(built).values()]
+    times = {file: file.stat() for folder in folders for file in folder.glob("*.safetensors")}
     with open_instance(built.paths) as instance:
         yield Automation(instance, cursor)
+    for file, stat in times.items():
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 def read_models(workspace: Workspace) -> dict[str, dict[str, Any]]:
