@@ -103,10 +103,8 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
         ca.score("a text", model="tiny")
 
 
-@pytest.mark.usefixtures("few_detectors")
-def test_an_audit_gives_findings_answers_and_the_report(
-    workspace: Workspace, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("few_detectors", "no_report")
+def test_an_audit_returns_findings_and_answers(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
     found = ca.audit(model="tiny", benchmark="made")
     assert capfd.readouterr() == ("", "")
     assert (found.model, found.benchmarks) == ("tiny", ("made_8",))
@@ -131,12 +129,13 @@ def test_an_audit_gives_findings_answers_and_the_report(
             connection.execute("COPY (SELECT 1) TO 'out.csv'")
         before = workspace.paths.warehouse.stat().st_ino
         assert ca.report() == workspace.paths.report
-        assert workspace.paths.warehouse.stat().st_ino != before, "it was built again"
+        assert workspace.paths.warehouse.stat().st_ino != before, "it was rebuilt"
         assert connection.sql("SELECT count(*) FROM leaderboard").fetchall() == [(count,)], (
             "a reader keeps what it sees"
         )
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_table_of_scores_is_evaluated_with_its_texts(tmp_path: Path) -> None:
     texts, table = tmp_path / "texts.txt", tmp_path / "scores.parquet"
     lines = [f"text number {number} of {number % 7}" for number in range(200)]
@@ -154,7 +153,8 @@ def test_a_table_of_scores_is_evaluated_with_its_texts(tmp_path: Path) -> None:
     assert str(found).startswith("mine: ")
 
 
-def test_a_table_in_memory_is_evaluated_as_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_report")
+def test_a_table_in_memory_is_evaluated_like_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [
         {

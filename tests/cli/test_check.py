@@ -168,16 +168,15 @@ def test_a_dry_run_creates_no_workspace_and_suggests_the_instrument_check(
 ) -> None:
     shelf(folder, "books", 2)
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(folder / "elsewhere"))
-    result = check("books/0.txt", "books/1.txt", "--model", "tiny", "--dry-run", "--workspace", "my check")
-    assert result.exit_code == 0, result.stderr
+    options = ("--model", "tiny", "--dry-run", "--workspace", "my check", "--fail-on", "stale")
+    result = check("books/0.txt", "books/1.txt", *options)
+    assert result.exit_code == 1, "nothing was audited yet"
     assert not (folder / "my check").exists()
     assert not (folder / "elsewhere").exists(), "nor is anything written to the data folder"
     assert f"cd '{folder}/my check' && corpus-audit control instrument_check" in result.stdout
     assert "  0 (0.txt)" in result.stdout
     assert "To run: " in result.stdout
     assert "time about" in result.stdout
-    asked = ("books", "--model", "tiny", "--dry-run", "--fail-on", "stale")
-    assert check(*asked).exit_code == 1, "nothing of it was audited"
 
 
 def test_short_rows_are_reported_as_too_short_for_extraction(folder: Path, check: Check) -> None:
