@@ -274,7 +274,7 @@ class Runner:
         resources: The configuration of resources, by name.
         options: The options of assets, by the asset's name.
         limits: The limits of the requests to models on servers, for the command and all its runs together. The runs
-            share a tag (tags.py).
+            share a tag (resources.py).
         endpoints: The endpoints to which the command itself sent requests before its first run.
         survives: The class of errors that fail one step only. Errors of other classes end the command.
     """
