@@ -83,8 +83,9 @@ def running_postgres() -> Iterator[Server]:
         account |= {"user": "nobody", "group": None}
         for path in (folder, folder / "password"):
             shutil.chown(path, "nobody")
-    initdb = [POSTGRES / "initdb", "-D", folder / "data", "-U", server.user, "--auth=password", "--pwfile=password"]
-    subprocess.run([*initdb, "--no-sync", "--encoding=UTF8", "--locale=C"], check=True, capture_output=True, **account)
+    initdb = [str(POSTGRES / "initdb"), "-D", str(folder / "data"), "-U", server.user, "--pwfile=password"]
+    initdb += ["--auth=password", "--no-sync", "--encoding=UTF8", "--locale=C"]
+    subprocess.run(initdb, check=True, capture_output=True, **account)
     command = [str(POSTGRES / "postgres"), "-D", str(folder / "data")]
     for setting in (f"port={port}", "listen_addresses=127.0.0.1", f"unix_socket_directories={folder}", "fsync=off"):
         command += ["-c", setting]

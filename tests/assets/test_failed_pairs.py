@@ -183,7 +183,8 @@ def test_each_cell_of_a_range_has_its_own_data_version_and_the_same_content_leav
         assert versions[pair] == latest.data_version
 
     def find_all_stale() -> dict[str, list[str]]:
-        return {asset: stale for asset in ASSETS if (stale := list(find_stale(instance, asset)))}
+        stale = {asset: list(find_stale(instance, asset)) for asset in ASSETS}
+        return {asset: pairs for asset, pairs in stale.items() if pairs}
 
     assert find_all_stale() == {}
     audit(instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("token_statistics")])

@@ -38,7 +38,8 @@ def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.Dag
 
     def tick() -> dg.SensorResult:
         context = dg.build_sensor_context(instance=instance, cursor=cursors[-1])
-        result: dg.SensorResult = alert_sensors.alert_finding_changed(context, data=AuditData())  # type: ignore[assignment]
+        result = alert_sensors.alert_finding_changed(context, data=AuditData())
+        assert isinstance(result, dg.SensorResult)
         cursors.append(result.cursor if result.cursor is not None else cursors[-1])
         return result
 

@@ -37,7 +37,7 @@ def test_a_refused_export_is_one_line_and_writes_nothing(
     built: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    out = ("--out", tmp_path / "out")
+    out = ("--out", str(tmp_path / "out"))
     for options, message in (
         (("--export", "other", *out), "the benchmark other_8 has not been built yet"),
         (("--export", "mdae", *out), "there is no benchmark 'mdae' in config/benchmarks.yaml; did you mean made"),
