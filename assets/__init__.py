@@ -1,4 +1,4 @@
-"""The assets of the pipeline, one module per asset.
+"""The assets of the pipeline, one module per asset or family of assets.
 
     documents ──> benchmark ──> split_quality ──────────────────────┐
         │             ├──> token_statistics ──> scores ──> evaluations ──> warehouse ──> contamination_report
@@ -18,7 +18,6 @@ in one folder. Their algorithms are in ``audit_pipeline/extras``. The modules do
 from assets import (
     benchmark,
     chat_answers,
-    contamination_report,
     controls,
     corpus_overlap,
     documents,
@@ -48,7 +47,7 @@ ASSETS: tuple[Stage, ...] = (
     extraction.extraction,
     twins.twins,
     warehouse.warehouse,
-    contamination_report.contamination_report,
+    warehouse.contamination_report,
 )
 """All assets. Each asset comes after the assets that it depends on."""
 

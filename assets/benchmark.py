@@ -140,7 +140,7 @@ def _summarise_build(report: BenchmarkReport) -> stage.UiMetadata:
             "skipped rows": len(report.skipped),
             "digest": report.digest,
         },
-        {"left out": (("reason", "count"), list(left_out.items()))},
+        {"skipped": (("reason", "count"), list(left_out.items()))},
     )
 
 

@@ -18,7 +18,7 @@ from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS
     tables=[CHAT_DOCUMENTS, CHAT_ANSWERS],
     group="4_findings",
     job=stage.StageJob(
-        "ask", "Ask chat models to reproduce passages of the documents of benchmarks.", "asked in words"
+        "ask", "Ask chat models to reproduce passages of the documents of benchmarks.", "chat models asked"
     ),
     checks={
         "every_request_measured": stage.StageCheck(

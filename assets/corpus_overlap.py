@@ -60,7 +60,7 @@ class OverlapOptions(BaseModel):
     change_messages={
         "examples": "the benchmark was rebuilt since it was searched",
         "corpus": "the corpus {} changed since it was searched",
-        "code": "the code that searches changed since",
+        "code": "the code that searches changed",
     },
 )
 def corpus_overlap(run: stage.StageRun) -> stage.StageResult:

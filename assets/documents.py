@@ -33,7 +33,7 @@ def source_settings(source: str, state: WorkspaceState) -> str:
     group="1_sources",
     job=stage.REFRESH_SOURCES,
     kinds={"python", "parquet"},
-    checks={"complete": stage.StageCheck("Every part of the source arrived this time.")},
+    checks={"complete": stage.StageCheck("Every part of the source could be fetched this time.")},
     late_after_days=8,
     progress_message="fetching documents: {}",
     blocked_message="the source {} is fetched first",
@@ -60,7 +60,7 @@ def documents(run: stage.StageRun) -> stage.StageResult:
         run.log.warning(f"missing: {missing.part}: {missing.reason}")
     missing_parts = [(item.part, item.reason) for item in report.missing]
     left_out = [(item.part, item.reason) for item in report.left_out[:_MAX_LISTED]]
-    tables = {"missing": (("part", "reason"), missing_parts), "left out": (("part", "reason"), left_out)}
+    tables = {"missing": (("part", "reason"), missing_parts), "skipped": (("part", "reason"), left_out)}
     complete = stage.CheckResult(not report.missing, metadata=stage.UiMetadata(tables=tables))
     return stage.StageResult(report.data_version, _summarise_documents(report), {"complete": complete})
 
@@ -97,14 +97,14 @@ def list_missing_documents(source: str, paths: DataPaths) -> Iterator[str]:
         yield f"missing from {source}: {item['part']}: {item['reason']}"
     left_out = manifest["left_out"]
     if left_out:
-        yield f"left out of {source}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}"
+        yield f"skipped in {source}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}"
 
 
 def _summarise_documents(report: SourceReport) -> stage.UiMetadata:
     counts = [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()]
     return stage.UiMetadata(
         report.documents,
-        {"missing parts": len(report.missing), "left out": len(report.left_out)},
+        {"missing parts": len(report.missing), "skipped": len(report.left_out)},
         {"documents": (("collection", "documents", "kept from earlier"), counts)},
         paths={"path": report.path},
     )

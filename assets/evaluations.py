@@ -40,9 +40,9 @@ from audit_pipeline.store.paths import DataPaths, model_page_path
     blocked_message="{1} is evaluated on {0} first",
     missing_message="scored, not evaluated",
     change_messages={
-        "scores": "it was scored again since",
-        "split_quality": "the split was assessed again since",
-        "code": "the code that evaluates changed since",
+        "scores": "it was scored again",
+        "split_quality": "the split was assessed again",
+        "code": "the code that evaluates changed",
     },
 )
 def evaluations(run: stage.StageRun) -> stage.StageResult:

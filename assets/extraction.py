@@ -7,6 +7,7 @@ from functools import partial
 
 from pydantic import BaseModel, Field
 
+from audit_pipeline import tables
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extras.extraction.pair_extraction import (
@@ -17,13 +18,6 @@ from audit_pipeline.extras.extraction.pair_extraction import (
 )
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, StageJob, StageResult, StageRun, UiMetadata, audit_asset
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
-from audit_pipeline.tables import (
-    DOCUMENT_MEMORISATION,
-    EXTRACTION_GRID,
-    EXTRACTION_RATES,
-    EXTRACTION_WINDOWS,
-    parse_pair,
-)
 
 
 class ExtractionOptions(BaseModel):
@@ -55,7 +49,7 @@ class ExtractionOptions(BaseModel):
     partitions=PAIR,
     # It runs after the evaluation, so a failure does not affect the findings, and the model is still in memory.
     deps=["benchmark", "evaluations"],
-    tables=[DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS, EXTRACTION_RATES, EXTRACTION_GRID],
+    tables=[tables.DOCUMENT_MEMORISATION, tables.EXTRACTION_WINDOWS, tables.EXTRACTION_RATES, tables.EXTRACTION_GRID],
     code_version=EXTRACTION_VERSION,
     group="4_findings",
     job=AUDIT_PAIRS,
@@ -72,8 +66,8 @@ class ExtractionOptions(BaseModel):
     missing_message="its documents have not been searched for passages that the model reproduces",
     change_messages={
         "code": "its documents were searched with other settings, or by an earlier version of the code",
-        "statistics": "its documents were searched before: the start token or the window changed since",
-        "reference_model": "its documents were searched before: the reference model changed since",
+        "statistics": "its documents were searched before: the start token or the window changed",
+        "reference_model": "its documents were searched before: the reference model changed",
     },
 )
 def extraction(run: StageRun) -> StageResult:
@@ -109,7 +103,7 @@ def list_searched_pairs(scope: Scope, state: WorkspaceState) -> Iterable[str]:
 @extraction.inputs
 def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
     """Return the versions of the benchmark, the model, the settings of the search, and the reference model."""
-    pair = parse_pair(partition)
+    pair = tables.parse_pair(partition)
     spec = state.specs.get(pair.benchmark)
     model = state.models.get(pair.model)
     # The plan reports the first changed input, so the order matters.
@@ -131,7 +125,7 @@ def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
 @extraction.recorded
 def get_recorded_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs | None:
     """Return the recorded inputs of the search."""
-    entry = state.find_latest_entry(DOCUMENT_MEMORISATION.name, partition)
+    entry = state.find_latest_entry(tables.DOCUMENT_MEMORISATION.name, partition)
     if entry is None:
         return None
     return {**get_recorded_inputs(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}

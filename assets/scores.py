@@ -28,9 +28,9 @@ _MAX_REASONS = 20
     blocked_message="{1} is scored on {0} first",
     missing_message="run, not scored",
     change_messages={
-        "token_statistics": "the model was run again since",
-        "token frequencies": "the token frequencies changed since",
-        "code": "the code that scores changed since",
+        "token_statistics": "the model was run again",
+        "token frequencies": "the token frequencies changed",
+        "code": "the code that scores changed",
     },
 )
 def scores(run: stage.StageRun) -> stage.StageResult:

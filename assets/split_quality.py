@@ -43,10 +43,10 @@ class AssessmentOptions(BaseModel):
     options=AssessmentOptions,
     progress_message="assessing the split of {}",
     blocked_message="the split of {} is assessed first",
-    missing_message="the split has not been assessed, or a file of it is damaged or gone",
+    missing_message="the split has not been assessed, or a file of it is damaged or missing",
     change_messages={
         "examples": "the split was assessed on another build of the benchmark",
-        "code": "the code that assesses the split changed since",
+        "code": "the code that assesses the split changed",
     },
 )
 def split_quality(run: stage.StageRun) -> stage.StageResult:

@@ -56,7 +56,7 @@ def _build_pass_options() -> type[BaseModel]:
     kinds={"torch", "transformers", "parquet"},
     checks={
         "cache_intact": stage.StageCheck(
-            "No part file of the cache was damaged. Damaged files are set aside and their texts are run again."
+            "No part file of the cache was damaged. Damaged files are renamed, and their texts are run again."
         )
     },
     options=_build_pass_options(),
@@ -65,8 +65,8 @@ def _build_pass_options() -> type[BaseModel]:
     blocked_message="{1} is run on {0} first",
     missing_message="never audited",
     change_messages={
-        "settings": "the start token, the window or the form of the token statistics changed since",
-        "reference model": "the reference model changed since",
+        "settings": "the start token, the window or the form of the token statistics changed",
+        "reference model": "the reference model changed",
     },
 )
 def token_statistics(run: stage.StageRun) -> stage.StageResult:
@@ -175,5 +175,5 @@ def _check_cache(run: stage.StageRun, unreadable_parts: Iterable[str]) -> stage.
     damaged.extend(unreadable_parts)
     description = None
     if damaged:
-        description = f"{len(damaged)} set aside and their texts run again, the first {damaged[0]}"
-    return stage.CheckResult(not damaged, description, stage.UiMetadata(values={"set aside": list(damaged)}))
+        description = f"{len(damaged)} damaged files were renamed and their texts run again, the first {damaged[0]}"
+    return stage.CheckResult(not damaged, description, stage.UiMetadata(values={"damaged files": list(damaged)}))

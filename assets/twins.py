@@ -42,9 +42,9 @@ class TwinsOptions(BaseModel):
     blocked_message="the twins of {0} are tested with {1} first",
     missing_message="it has not been tested with twins",
     change_messages={
-        "secret": "its secret file changed since",
-        "statistics": "the model, its start token or the window changed since",
-        "settings": "its options changed since",
+        "secret": "its secret file changed",
+        "statistics": "the model, its start token or the window changed",
+        "settings": "its options changed",
     },
 )
 def twins(run: StageRun) -> StageResult:

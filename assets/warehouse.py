@@ -1,13 +1,12 @@
-"""The asset ``warehouse``: all results in one DuckDB file."""
+"""The assets ``warehouse``, all results in one DuckDB file, and ``contamination_report``, the HTML report."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
 from audit_pipeline.pipeline import stage
-from audit_pipeline.pipeline.coverage import build_judged_warehouse
+from audit_pipeline.pipeline.coverage import build_judged_warehouse, note_report, note_warehouse
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
-from audit_pipeline.pipeline.publication_state import note_warehouse
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import is_text_output_allowed
 from audit_pipeline.tables import PAIR_STATES
@@ -35,7 +34,7 @@ class QuotingOptions(BaseModel):
     checks={
         "every_number_has_one_lineage_row": stage.StageCheck(
             "Every file of rows (documents, examples, scores, findings of every table) has a ledger line that explains "
-            "it. Files without one are left out.",
+            "it. Files without a ledger line are skipped.",
             is_warning=False,
         ),
         "every_key_once": stage.StageCheck("No table has two rows with the same key.", is_warning=False),
@@ -81,11 +80,39 @@ def _list_check_results(report: WarehouseReport) -> dict[str, stage.CheckResult]
     with open_read_only(report.path) as connection:
         gaps = connection.table("lineage_gaps").limit(_MAX_LISTED).fetchall()
     left_out = [(item.path, item.reason) for item in report.left_out[:_MAX_LISTED]]
-    shown_gaps = stage.UiMetadata(tables={"gaps": (("table", "partition", "run", "is left out", "what"), gaps)})
-    doubled = stage.UiMetadata(values={"rows too many": dict(report.doubled)})
-    shown_left_out = stage.UiMetadata(tables={"left out": (("file", "reason"), left_out)})
+    shown_gaps = stage.UiMetadata(tables={"gaps": (("table", "partition", "run", "is skipped", "problem"), gaps)})
+    doubled = stage.UiMetadata(values={"duplicate rows": dict(report.doubled)})
+    shown_left_out = stage.UiMetadata(tables={"skipped files": (("file", "reason"), left_out)})
     return {
         "every_number_has_one_lineage_row": stage.CheckResult(not report.unexplained, metadata=shown_gaps),
         "every_key_once": stage.CheckResult(not report.doubled, metadata=doubled),
         "every_file_readable": stage.CheckResult(not report.left_out, metadata=shown_left_out),
     }
+
+
+@stage.audit_asset(
+    partitions=(),
+    deps=["warehouse"],
+    group="5_reports",
+    job=stage.PUBLISH,
+    kinds={"html"},
+    options=QuotingOptions,
+    late_after_days=8,
+)
+def contamination_report(run: stage.StageRun) -> stage.StageResult:
+    """Build the HTML report from the warehouse: one page per model, and one page across models.
+
+    Each page states the question, the answer, how certain it is, and what would change it. It shows the evidence, its
+    limits and the origin of every number.
+    """
+    # Imported here, because it imports matplotlib.
+    from audit_pipeline.report.files import build_reports  # noqa: PLC0415
+
+    include_text = run.options.include_text
+    summary = build_reports(run.paths.warehouse, run.paths.reports, include_text=include_text)
+    note_report(run.paths, include_text=include_text)
+    values: dict[str, object] = {"pages written": summary.written}
+    values |= {name: getattr(summary, name) for name in ("models", "benchmarks", "pairs", "findings", "bytes")}
+    tables = {"pages": (("model", "page"), list(summary.pages.items()))}
+    metadata = stage.UiMetadata(values=values, tables=tables, paths={"path": summary.path}, page=summary.path)
+    return stage.StageResult(metadata=metadata)

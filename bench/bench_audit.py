@@ -67,9 +67,9 @@ def write_texts(path: Path, texts: int, groups: int) -> None:
 
 def lay_out(folder: Path, texts: int, groups: Sequence[int]) -> Path:
     """A workspace with a benchmark for each number of groups, and a model in it; returns the model's folder."""
-    from audit_pipeline.config import workspace_creation
+    from audit_pipeline.pipeline import check_workspace
 
-    workspace_creation.create_workspace(folder)
+    check_workspace.create_workspace(folder)
     entries = {_name(count): _entry(folder / "config", texts, count) for count in groups}
     # YAML reads JSON.
     benchmarks = json.dumps({"benchmarks": entries})

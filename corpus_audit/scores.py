@@ -14,8 +14,7 @@ from audit_pipeline.pipeline.options import ScoreOptions
 from audit_pipeline.statistics.claims import Design
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.token_statistics.engine_choice import EngineName
-from corpus_audit.audits import AuditFindings, read_audit_findings
-from corpus_audit.progress import progress_on_stderr, warn, without_library_bars
+from corpus_audit.audits import AuditFindings, progress_on_stderr, read_audit_findings, warn, without_library_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa

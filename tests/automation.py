@@ -1,4 +1,4 @@
-"""Ticks of the sensors that observe and audit what changed. What they request is run as Dagster's daemon runs it."""
+"""Ticks of the two sensors of changes. The requested runs are executed as Dagster's daemon executes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class RequestedRun(NamedTuple):
-    """A run as the daemon starts it: its assets, and a partition or a range such as ``first..last``."""
+    """A run as the daemon starts it. ``cells`` is a partition, or a range such as ``first..last``."""
 
     assets: Sequence[str]
     cells: str
@@ -27,12 +27,12 @@ class RequestedRun(NamedTuple):
 class Automation:
     """The two sensors on an instance, tick after tick."""
 
-    def __init__(self, instance: dg.DagsterInstance) -> None:
+    def __init__(self, instance: dg.DagsterInstance, evaluation_cursor: str | None = None) -> None:
         self.instance = instance
-        self.evaluation_cursor: str | None = None
+        self.evaluation_cursor = evaluation_cursor
 
     def observe(self) -> str:
-        """Evaluate a tick of observe_inputs; returns its message."""
+        """Evaluate a tick of observe_inputs, and return its message."""
         context = dg.build_sensor_context(instance=self.instance, cursor=None)
         result = observe_inputs(context, data=AuditData())
         assert isinstance(result, dg.SensorResult)
@@ -44,7 +44,7 @@ class Automation:
         return str(result.skip_reason.skip_message)
 
     def evaluate(self) -> list[RequestedRun]:
-        """Evaluate a tick of audit_what_changed; returns the runs that it requests."""
+        """Evaluate a tick of audit_what_changed, and return the requested runs."""
         repository = defs().get_repository_def()
         with dg.build_sensor_context(
             instance=self.instance, cursor=self.evaluation_cursor, repository_def=repository
@@ -53,8 +53,13 @@ class Automation:
         self.evaluation_cursor = data.cursor
         return [run for request in data.run_requests or [] for run in self._iterate_runs(request)]
 
+    def request(self) -> dict[str, str]:
+        """Evaluate a tick of both and run nothing. Return the assets of each requested run by its cells."""
+        self.observe()
+        return {run.cells: "+".join(run.assets) for run in self.evaluate()}
+
     def tick(self) -> dict[str, str]:
-        """Evaluate a tick of both and run what is requested; returns the assets of each run, by its cells."""
+        """Evaluate a tick of both and run what is requested. Return the assets of each run by its cells."""
         self.observe()
         runs = self.evaluate()
         for run in runs:
@@ -62,7 +67,7 @@ class Automation:
         return {run.cells: "+".join(run.assets) for run in runs}
 
     def run(self, assets: Sequence[str], cells: str, tags: Mapping[str, str] | None = None) -> bool:
-        """Make cells of assets; returns whether all of them succeeded."""
+        """Make cells of assets, and return whether all of them succeeded."""
         start, dots, end = cells.partition("..")
         of_range = {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
         result = (
@@ -86,7 +91,7 @@ class Automation:
         return dict(Counter(str(record.partition_key) for record in records))
 
     def _iterate_runs(self, request: dg.RunRequest) -> Iterator[RequestedRun]:
-        """Yield the runs of a request. One for several partitions is a backfill: pairs run by Dagster's ranges."""
+        """Yield the runs of a request. A request for several partitions is a backfill, whose pairs run by ranges."""
         subset = request.asset_graph_subset
         if subset is None:
             names = sorted(key.to_user_string() for key in request.asset_selection or [])

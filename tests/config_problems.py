@@ -1,4 +1,4 @@
-"""What is wrong with a file of the configuration, as tests of each domain ask for it."""
+"""The problems of a configuration file, for tests of all domains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Loaded(Protocol):
 
 
 def problems_of(load: Callable[[Path], _Loaded], folder: Path) -> str:
-    """Every problem of the file in ``folder``, a line each; of a file that cannot be read at all, why."""
+    """Return the problems of a file, one per line, or the reason why it is unreadable."""
     try:
         return "\n".join(map(str, load(folder).problems))
     except ConfigError as error:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bad_server import BadServer
     from loopback_index import FakeIndex
     from made_workspace import Workspace
+    from postgres_server import Server
 
     from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.store.paths import DataPaths
@@ -30,19 +31,19 @@ load_profile()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is imported stays to the end: looking through it for garbage again and again was a fifth of the time."""
+    """Exclude imported objects from garbage collection, which took a fifth of the time."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_unconfigure() -> None:
-    """Else libraries that count their objects at the end (nanobind, under DuckDB) would call what is frozen a leak."""
+    """Include all objects again, because nanobind (in DuckDB) would report frozen objects as leaks."""
     gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts_arrive() -> Iterator[None]:
-    """Ctrl-C as in a terminal: what a shell starts in the background ignores it, and so would its children."""
+    """Handle Ctrl-C as in a terminal. Processes that a shell starts in the background ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -50,7 +51,7 @@ def interrupts_arrive() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_flushed() -> Iterator[None]:
-    """Files are not flushed to the disk: tests kill processes, and none cuts the power."""
+    """Do not flush files to the disk. Tests kill processes, but do not cut the power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
         yield
@@ -58,7 +59,7 @@ def nothing_is_flushed() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Dagster's storage without its repetitions."""
+    """Use Dagster's storage without its repeated work (quick_dagster.py)."""
     from quick_dagster import quick_storage
 
     with quick_storage(tmp_path_factory.mktemp("dagster")):
@@ -67,7 +68,7 @@ def quick_dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a tiny model of a family, made once."""
+    """Return a function that returns the folder of the tiny model of a family."""
     from tiny_models import save_model
 
     root = tmp_path_factory.mktemp("tiny")
@@ -85,7 +86,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 def tiny(
     tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], tuple[TokenizedModel, ForwardPass]]:
-    """A tiny model of a family, in memory, with its default entry."""
+    """Return a function that loads the tiny model of a family with its default entry."""
     from tiny_models import forward_of, tokenized
 
     data = tmp_path_factory.mktemp("tiny-data")
@@ -102,7 +103,7 @@ def tiny(
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """One thread for tiny tensors: several would only wait for each other on a busy machine."""
+    """Use one thread, because several threads would wait for each other on tiny tensors."""
     from tiny_models import single_threaded
 
     with single_threaded():
@@ -111,7 +112,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def quick_audits() -> Iterator[None]:
-    """Audits of a module with empty pictures and no search for garbage, its fixtures' as well."""
+    """Draw empty pictures and collect no garbage in the audits of a module and its fixtures."""
     from quick import empty_pictures, kept_garbage
 
     with empty_pictures(), kept_garbage():
@@ -122,7 +123,7 @@ def quick_audits() -> Iterator[None]:
 def workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
 ) -> Iterator[Workspace]:
-    """A workspace of a test's own, with a tiny model."""
+    """Yield a new workspace with the model tiny."""
     from made_workspace import make_workspace, quick_folder
 
     with quick_folder(tmp_path) as folder:
@@ -131,7 +132,7 @@ def workspace(
 
 @pytest.fixture(name="few_detectors")
 def audits_by_few_detectors() -> Iterator[None]:
-    """Audits of a test that score by few detectors."""
+    """Use two detectors in the audits of a test."""
     from quick import few_detectors
 
     with few_detectors():
@@ -140,7 +141,7 @@ def audits_by_few_detectors() -> Iterator[None]:
 
 @pytest.fixture
 def no_report() -> Iterator[None]:
-    """Audits of a test that write a report with nothing in it."""
+    """Write empty reports in the audits of a test."""
     from quick import empty_reports
 
     with empty_reports():
@@ -149,7 +150,7 @@ def no_report() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def real_data(tmp_path_factory: pytest.TempPathFactory) -> DataPaths:
-    """The data folder of :func:`real_model`, with its converted tokenizer."""
+    """Return the data folder of :func:`real_model`, with its converted tokenizer."""
     from audit_pipeline.store.paths import DataPaths
 
     return DataPaths(tmp_path_factory.mktemp("real-data"))
@@ -157,7 +158,7 @@ def real_data(tmp_path_factory: pytest.TempPathFactory) -> DataPaths:
 
 @pytest.fixture(scope="session")
 def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
-    """The embedded default, smollm2-135m, in float32."""
+    """Load the embedded default model, smollm2-135m, in float32."""
     from tiny_models import forward_of
 
     from audit_pipeline.models.config import load_models
@@ -170,10 +171,22 @@ def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
 
 @pytest.fixture
 def server() -> Iterator[BadServer]:
-    """A web server that misbehaves as a test tells it to."""
+    """Yield a web server with the faults that a test chooses."""
     from bad_server import BadServer
 
     with BadServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    """Yield a PostgreSQL server with the empty database corpus_audit."""
+    pytest.importorskip("dagster_postgres")
+    from postgres_server import POSTGRES, running_postgres
+
+    if POSTGRES is None or not (POSTGRES / "pg_dump").exists():
+        pytest.skip("PostgreSQL (initdb, pg_dump) is not installed")
+    with running_postgres() as running:
         yield running
 
 
@@ -226,14 +239,14 @@ def fake_index() -> Iterator[FakeIndex]:
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loopback server is reached directly, whatever proxy the machine is set up with."""
+    """Connect to loopback servers without the machine's proxy."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @pytest.fixture
 def instance(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
-    """A Dagster instance, as the command line opens it, of the home of the workspace."""
+    """Yield the Dagster instance of the workspace."""
     from audit_pipeline.pipeline.dagster.instance import open_instance
 
     with open_instance(workspace.paths) as made:

@@ -1,4 +1,4 @@
-"""A package of examples/ as an installed one: its modules and a dist-info in a folder of the path."""
+"""Packages of examples/ as installed packages: modules and dist-info in a folder of the path."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def install(
     points: Mapping[str, Mapping[str, str]] | None = None,
     example: Path = EXAMPLE,
 ) -> Path:
-    """Put the package of that version into the folder ``site``, with those entry points; returns the folder."""
+    """Install a version of a package with entry points into the folder ``site``, and return the folder."""
     site.mkdir(parents=True, exist_ok=True)
     project = _read_project(example)
     name = project["name"].replace("-", "_")
@@ -52,7 +52,7 @@ def install(
 
 
 def run_with(site: Path | None, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A Python process that sees ``site``."""
+    """Run a Python process that imports from ``site``."""
     path = os.pathsep.join(map(str, [*([site] if site is not None else []), ROOT]))
     return subprocess.run(
         [sys.executable, *arguments],
@@ -64,12 +64,12 @@ def run_with(site: Path | None, *arguments: str, **environment: str) -> subproce
 
 
 def command_with(site: Path | None, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`corpus-audit` in a process that sees ``site``."""
+    """Run `corpus-audit` in a process that imports from ``site``."""
     return run_with(site, "-c", "from audit_pipeline.cli import main; main()", *arguments, **environment)
 
 
 def evaluated_with(site: Path | None, imports: str, expression: str) -> Any:
-    """What a Python expression comes to in such a process."""
+    """Return the value of a Python expression in a process that imports from ``site``."""
     done = run_with(site, "-c", f"import json\n{imports}\nprint(json.dumps({expression}))")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

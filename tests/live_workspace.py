@@ -25,20 +25,18 @@ from typing import Any
 import psutil
 import requests
 import yaml
+from made_workspace import WORDS, temporal
 from tiny_models import save_model
 
 START_SECONDS = 180.0
-_WORDS = """
-    lantern harbour gravel copper orchard winter ladder thimble marsh bellows kettle shepherd quarry ferry wicker saddle
-    plough anvil barley mortar canvas timber pewter hedge spindle furrow cobble drizzle
-    """.split()  # noqa: SIM905 - a list of words is read best as words
+_COMMAND = Path(sys.executable).with_name("corpus-audit")
 _NEWER = ["satellite", "drone", "battery", "podcast"]
 _FAMILIES = ("llama", "gpt_neox", "phi3")
 
 
 @dataclass(frozen=True)
 class LiveWorkspace:
-    """The folders of one installation."""
+    """The folders of an installation."""
 
     root: Path
 
@@ -52,7 +50,7 @@ class LiveWorkspace:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a process that works on this installation."""
+        """Return the environment of a process of this installation."""
         named = {
             "CORPUS_AUDIT_DATA": str(self.data),
             "CORPUS_AUDIT_CONFIG": str(self.config),
@@ -63,7 +61,7 @@ class LiveWorkspace:
         return {**os.environ, **named}
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write one file of the configuration, at once."""
+        """Write a file of the configuration atomically."""
         temporary = self.config / f".{name}.tmp"
         temporary.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
         temporary.replace(self.config / f"{name}.yaml")
@@ -73,7 +71,7 @@ class LiveWorkspace:
         return found
 
     def add_model(self, number: int) -> str:
-        """Save the tiny model of that number, and then enter it in models.yaml; returns its name."""
+        """Save a tiny model, add it to models.yaml, and return its name."""
         name = f"tiny-{'abcdefgh'[number]}"
         save_model(self.root / "models" / name, _FAMILIES[number % len(_FAMILIES)], seed=number)
         entry = {"path": str(self.root / "models" / name), "release_date": "2024-06-01"}
@@ -81,9 +79,9 @@ class LiveWorkspace:
         return name
 
     def run(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        """The command line on this installation."""
+        """Run the command line on this installation."""
         return subprocess.run(
-            [str(Path(sys.executable).with_name("corpus-audit")), *arguments],
+            [str(_COMMAND), *arguments],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -93,7 +91,7 @@ class LiveWorkspace:
 
     @contextmanager
     def services(self) -> Iterator[str]:
-        """`corpus-audit dev` on a free port; yields its address, and ends all that it started."""
+        """Run `corpus-audit dev` on a free port, and yield its address."""
         process, address = start_services(self)
         try:
             yield address
@@ -107,9 +105,8 @@ def launch(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Pop
     Returns:
         The process, for :func:`end`, and the address of the UI.
     """
-    port, report_port = find_free_ports(2)
-    command = [str(Path(sys.executable).with_name("corpus-audit")), "dev", "--port", str(port)]
-    command += ["--report-port", str(report_port)]
+    port, report_port = map(str, find_free_ports(2))
+    command = [str(_COMMAND), "dev", "--port", port, "--report-port", report_port]
     with (workspace.root / "dev.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
             command,
@@ -122,7 +119,7 @@ def launch(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Pop
 
 
 def start_services(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Popen[bytes], str]:
-    """The same, as soon as it is up."""
+    """Launch `corpus-audit dev`, and wait until it responds."""
     process, address = launch(workspace, **environment)
     try:
         _wait_until_up(address, process)
@@ -149,25 +146,14 @@ def make(root: Path, models: int = 2, documents: int = 40) -> LiveWorkspace:
 
 
 def family(words: list[int], **changes: Any) -> dict[str, Any]:
-    """The entry of a family on the made-up texts."""
-    return {
-        "builder": "temporal",
-        "description": "Made-up texts, old against new.",
-        "sources": ["local_files"],
-        "member_before": "2022-01-01",
-        "nonmember_from": "2025-01-01",
-        "words": words,
-        "windows_per_document": 3,
-        "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
+    """Return the entry of a family on the made-up texts."""
+    return temporal(words, **{"sources": ["local_files"], "windows_per_document": 3, **changes})
 
 
 def _documents(count: int) -> Iterator[dict[str, str]]:
     for number in range(count):
         old = number % 2 == 0
-        chosen = random.Random(number).choices(_WORDS if old else [*_WORDS, *_NEWER], k=90)
+        chosen = random.Random(number).choices(WORDS if old else [*WORDS, *_NEWER], k=90)
         yield {
             "text": " ".join(chosen),
             "date": f"{2020 if old else 2025}-03-{1 + number % 28:02}",
@@ -201,7 +187,7 @@ _LOCATIONS = "{ repositoriesOrError { __typename } }"
 
 
 def graphql(address: str, query: str, **variables: Any) -> Any:
-    """The data that the UI's own interface answers; raises RuntimeError where it answers errors."""
+    """Return the data of a GraphQL query. Raise RuntimeError if the response has errors."""
     answer = requests.post(f"{address}/graphql", json={"query": query, "variables": variables}, timeout=120).json()
     if answer.get("errors"):
         raise RuntimeError(answer["errors"][0]["message"])
@@ -209,18 +195,19 @@ def graphql(address: str, query: str, **variables: Any) -> Any:
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and everything it started."""
-    everything = [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    for one in everything:
-        if one.is_running():
-            one.kill()
+    """End a process and its children."""
+    if process.poll() is not None:
+        return
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in children:
+        if child.is_running():
+            child.kill()
 
 
 if __name__ == "__main__":

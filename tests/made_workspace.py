@@ -46,7 +46,7 @@ from audit_pipeline.warehouse.query import query_warehouse
 SOURCE = release_notes.NAME
 COLLECTIONS = ("alder", "birch", "cedar")
 OLD, NEW = date(2020, 3, 1), date(2025, 3, 1)
-_WORDS = tuple(
+WORDS = tuple(
     """
     lantern harbour gravel copper orchard winter ladder thimble marsh bellows kettle shepherd quarry ferry wicker saddle
     plough anvil barley mortar canvas timber pewter hedge spindle furrow cobble drizzle
@@ -58,8 +58,8 @@ _OF_A_SIDE = {OLD: ("telegram", "carriage"), NEW: ("satellite", "drone")}
 
 
 def made_text(name: str, words: int, also: Iterable[str] = ()) -> str:
-    """``words`` words that depend on nothing but ``name``."""
-    chosen = random.Random(name).choices([*_WORDS, *also], k=words)
+    """Return ``words`` words that depend only on ``name``."""
+    chosen = random.Random(name).choices([*WORDS, *also], k=words)
     return " ".join(chosen)
 
 
@@ -79,7 +79,7 @@ def made_document(collection: str, name: str, published: date | None, text: str)
 def made_documents(
     per_side: int, words: int, collections: Iterable[str] = COLLECTIONS, *, also: Iterable[str] = ()
 ) -> tuple[Document, ...]:
-    """``per_side`` documents per side in each collection."""
+    """Return ``per_side`` documents per side in each collection."""
     return tuple(
         made_document(
             collection,
@@ -94,7 +94,7 @@ def made_documents(
 
 
 def temporal(words: list[int], **changes: Any) -> dict[str, Any]:
-    """The entry of a family of made-up texts in benchmarks.yaml."""
+    """Return the entry of a family of made-up texts in benchmarks.yaml."""
     return {
         "builder": "temporal",
         "description": "made up",
@@ -111,7 +111,7 @@ def temporal(words: list[int], **changes: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folders that the environment names while a test runs."""
+    """The workspace of a test, which the environment names."""
 
     root: Path
     monkeypatch: pytest.MonkeyPatch
@@ -129,7 +129,7 @@ class Workspace:
         (self.config / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     def write_models(self, **entries: Mapping[str, Any]) -> None:
-        """One entry per model; a name's underscores are hyphens."""
+        """Write models.yaml. Underscores in names become hyphens."""
         models = {
             name.replace("_", "-"): {
                 key: str(value) if isinstance(value, Path) else value for key, value in one.items()
@@ -142,13 +142,13 @@ class Workspace:
         self.write_config("benchmarks", {"benchmarks": {name: dict(fields) for name, fields in families.items()}})
 
     def hold(self, *documents: Document, missing: Iterable[MissingPart] = ()) -> None:
-        """Let the source release_notes bring these documents whenever it is fetched, from no network."""
+        """Let every fetch of the source release_notes return these documents, without the network."""
         fetched = FetchedDocuments(tuple(documents), tuple(missing))
         made = replace(all_sources()[SOURCE], fetch=lambda settings, downloads: fetched)
         self.monkeypatch.setitem(all_sources(), SOURCE, made)  # type: ignore[arg-type]
 
     def fetch(self, *documents: Document) -> None:
-        """Put documents in place, with lineage, as the source's asset does."""
+        """Fetch documents with lineage, as the source's asset does."""
         self.hold(*documents)
         refresh_source(SOURCE, self.paths, "fetched", load_source_settings())
 
@@ -160,7 +160,7 @@ class Workspace:
         return specs
 
     def assess(self, name: str) -> None:
-        """Assess the splits of a benchmark or family that is built, as the job that builds it does next."""
+        """Assess the splits of a built benchmark or family, as the job build_benchmarks does."""
         for spec in resolve_benchmarks(name):
             built = read_built(self.paths, spec.name)
             assess_split(built, self.paths, LineageStep.now("built", "split_quality", SPLIT_VERSION))
@@ -184,20 +184,20 @@ class Workspace:
         return load_tokenized(load_models()[name], self.paths)
 
     def run(self, *arguments: str | Path) -> Result:
-        """The command line, in this process."""
+        """Run the command line in this process."""
         return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
 
     def query(self, statement: str) -> list[dict[str, Any]]:
-        """The rows of a statement on the warehouse."""
+        """Return the rows of a statement on the warehouse."""
         rows: list[dict[str, Any]] = query_warehouse(self.paths.warehouse, statement).to_pylist()
         return rows
 
     def parts(self, kind: str = "base") -> list[Path]:
-        """The cache's part files, of every model."""
+        """Return the part files of the cache, of all models."""
         return sorted(self.paths.table("token_statistics").glob(f"kind={kind}/*/part-*.parquet"))
 
     def runs(self) -> list[dg.DagsterRun]:
-        """Every Dagster run so far; none where no Dagster home was ever made."""
+        """Return all Dagster runs. There are none without a Dagster home."""
         if not (self.paths.dagster_home / "dagster.yaml").exists():
             return []
         with self.instance() as instance:
@@ -208,7 +208,7 @@ class Workspace:
 
 
 def tiny_control(**changes: Any) -> dict[str, Any]:
-    """The entry of a control over made-up documents that is trained in a second, in controls.yaml."""
+    """Return the entry of a control in controls.yaml that is trained in a second."""
     return {
         "description": "made up",
         "sources": [SOURCE],
@@ -228,7 +228,7 @@ def tiny_control(**changes: Any) -> dict[str, Any]:
 
 
 def controlled(control: str, words: int = 12, **changes: Any) -> dict[str, Any]:
-    """The entry of a control's texts in benchmarks.yaml."""
+    """Return the entry of a control's texts in benchmarks.yaml."""
     return {
         **{"builder": "controlled", "description": "made up", "control": control, "words": [words], "seed": 5},
         **changes,
@@ -237,7 +237,7 @@ def controlled(control: str, words: int = 12, **changes: Any) -> dict[str, Any]:
 
 @contextmanager
 def partitions_of_controls() -> Iterator[None]:
-    """Controls and studies as the workspace's files name them: a new process would read those."""
+    """Use the partitions of the workspace's controls and studies within the block, as a new process would."""
     reload_assets()
     try:
         yield
@@ -248,7 +248,7 @@ def partitions_of_controls() -> Iterator[None]:
 
 
 def reload_assets() -> None:
-    """Make the assets of the stages anew, by the configuration of now."""
+    """Build the assets again from the current configuration."""
     partitions.read_static_names.cache_clear()
     partitions.partitions_of.cache_clear()
     asset_definitions.build_assets.cache_clear()
@@ -283,7 +283,7 @@ def make_workspace(root: Path, monkeypatch: pytest.MonkeyPatch, **models: Path) 
 
 
 def enter_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """The workspace that was made at ``root`` before, named by the environment until the test ends."""
+    """Return an existing workspace. The environment names it until the test ends."""
     made = Workspace(root, monkeypatch)
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(made.paths.root))
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(made.config))
@@ -295,13 +295,13 @@ def enter_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 def copy_workspace(made: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """A copy at ``root`` of a workspace that was made once for several tests, named by the environment."""
+    """Copy a workspace that several tests share, and enter the copy."""
     shutil.copytree(made, root)
     return enter_workspace(root, monkeypatch)
 
 
 def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the models whose weights are loaded from now on, in order."""
+    """Return a list that receives the name of each model whose weights are loaded."""
     loaded: list[str] = []
     load: Callable[..., Any] = weights.load_weights
 

@@ -1,4 +1,4 @@
-"""What `make test` leaves out: pictures, reports and detectors where they do not matter, and most architectures."""
+"""Parts that `make test` skips: pictures, reports and detectors that a test does not need, and most architectures."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from audit_pipeline.warehouse.query import query_warehouse
 
 _PLOTS = {"draw_score_histogram", "draw_roc_curves", "draw_low_fpr_roc"}
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
-"""Those of :func:`few_detectors`."""
+"""The detectors of :func:`few_detectors`."""
 
 
 @contextmanager
 def empty_pictures() -> Iterator[None]:
-    """Pictures without anything in them: drawing is half of a tiny audit's time, and has tests of its own."""
+    """Draw empty pictures. Drawing is half of a tiny audit's time, and has its own tests."""
 
     def save(figure: Figure, file: io.BytesIO | io.StringIO, *, format: str, **how: object) -> None:
         if isinstance(file, io.StringIO):
@@ -46,7 +46,7 @@ def empty_pictures() -> Iterator[None]:
 
 @contextmanager
 def kept_garbage() -> Iterator[None]:
-    """Runs that leave tiny models to Python: looking for their memory through all that is imported takes longer."""
+    """Collect no garbage after runs, which would take longer than the runs of tiny models."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (adapters, backends):
             patch.setattr(module, "release_unused_memory", lambda: None)
@@ -55,7 +55,7 @@ def kept_garbage() -> Iterator[None]:
 
 @contextmanager
 def empty_reports() -> Iterator[None]:
-    """Empty pages: their queries take most of a tiny audit's time, and have tests of their own."""
+    """Write empty pages. Their queries take most of a tiny audit's time, and have their own tests."""
 
     def build(warehouse: Path, folder: Path, *, include_text: bool = True) -> ReportSummary:
         rows = query_warehouse(warehouse, "SELECT DISTINCT model FROM runs WHERE model <> ''").to_pylist()
@@ -73,7 +73,7 @@ def empty_reports() -> Iterator[None]:
 
 @contextmanager
 def few_detectors() -> Iterator[None]:
-    """Audits that score by few detectors, that of the decisions among them: every further one takes its time."""
+    """Score with two detectors, one of which has decisions."""
 
     def select(overrides: Overrides) -> session.Selection:
         return [one for one in audit_selection(overrides) if one[0].name in FEW_DETECTORS]
@@ -85,5 +85,5 @@ def few_detectors() -> Iterator[None]:
 
 
 def slow_but(quick: Collection[str], cases: Iterable[str]) -> list[Any]:
-    """The cases of a parametrized test, of which all but ``quick`` are slow: they are the same, once more."""
+    """Return the cases of a parametrized test. All cases except ``quick`` are marked slow."""
     return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]

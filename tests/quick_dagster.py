@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.dagster.instance import DAGSTER_YAML
 
 @contextmanager
 def quick_storage(folder: Path) -> Iterator[None]:
-    """Instances that are opened quickly; ``folder`` keeps what they are copied from."""
+    """Open instances quickly within the block. ``folder`` has the templates."""
     with pytest.MonkeyPatch.context() as patch:
         # To show what steps print, Dagster starts four processes a run, and on a busy machine their end fails the run.
         patch.setattr(compute_logs, "tail_to_stream", lambda path, stream: nullcontext((None, None)))
@@ -39,7 +39,7 @@ def quick_storage(folder: Path) -> Iterator[None]:
 
 
 def _read_migrations_once(patch: pytest.MonkeyPatch) -> None:
-    """Every instance that is opened reads all scripts that migrate Dagster's databases: they do not change."""
+    """Read the migration scripts of Dagster's databases once, not per instance."""
     known: dict[str | None, ScriptDirectory] = {}
     read = ScriptDirectory.from_config
 
@@ -69,7 +69,7 @@ def _keep_engines(patch: pytest.MonkeyPatch) -> None:
 
 
 def _copy_new_runs(patch: pytest.MonkeyPatch, empty: Path) -> None:
-    """The database of a new run is a copy of an empty one."""
+    """Copy an empty database for each new run."""
     make_tables = SqliteEventLogStorage._initdb
 
     def copy_tables(storage: SqliteEventLogStorage, engine: Engine, for_index_shard: bool = False) -> None:
@@ -86,7 +86,7 @@ def _copy_new_runs(patch: pytest.MonkeyPatch, empty: Path) -> None:
 
 
 def _copy_new_homes(patch: pytest.MonkeyPatch, empty: Path) -> None:
-    """A new Dagster home gets the databases of an empty one: making them takes longer than most tests."""
+    """Copy the databases of an empty Dagster home, because creating them takes longer than most tests."""
     open_home = dg.DagsterInstance.from_config
 
     def open_copy(home: str) -> dg.DagsterInstance:

@@ -63,12 +63,14 @@ def test_definitions_with_every_source_load_no_parser_and_nothing_heavy() -> Non
 
 
 def test_the_warehouse_loads_no_parser_and_no_client() -> None:
-    code = EVERYTHING.format(module="audit_pipeline.pipeline.publication")
+    code = EVERYTHING.format(module="audit_pipeline.pipeline.registry")
     assert loaded(code, *PARSERS, "torch", "dagster") == []
 
 
 def test_torch_is_not_loaded_to_tell_a_fault_that_may_pass() -> None:
-    code = "from audit_pipeline.pipeline.dagster.retries import is_transient\nassert is_transient(TimeoutError())"
+    code = (
+        "from audit_pipeline.pipeline.dagster.partition_step import is_transient\nassert is_transient(TimeoutError())"
+    )
     assert loaded(code, "torch") == []
 
 

@@ -16,9 +16,9 @@ import click
 
 from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section, record_exit_state
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
 from audit_pipeline.cli.run_setup import build_benchmarks, get_writable_paths, load_whole_configuration, print_problems
+from audit_pipeline.cli.shared_options import PASSES_KEPT, ListedCommand, Section, record_exit_state
 from audit_pipeline.extras.evidence_packs.commands import seal_plans
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditRequest

@@ -16,17 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli import shared_options
+from audit_pipeline.cli import run_setup, shared_options
 from audit_pipeline.cli.audit_output import print_damaged_files
-from audit_pipeline.cli.listed_command import FORMAT, ListedCommand, Section
 from audit_pipeline.cli.output import LAYOUTS
-from audit_pipeline.cli.run_setup import (
-    build_benchmarks,
-    get_writable_paths,
-    load_whole_configuration,
-    print_problems,
-    publish,
-)
+from audit_pipeline.cli.shared_options import FORMAT, ListedCommand, Section
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns, Row
@@ -159,8 +152,8 @@ def models(long: bool) -> None:
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
-    config = load_whole_configuration()
-    print_problems(config.problems_except_unreadable(FILE_NAME))
+    config = run_setup.load_whole_configuration()
+    run_setup.print_problems(config.problems_except_unreadable(FILE_NAME))
     rows: list[Row] = []
     for entry in config.models.values():
         row = {
@@ -216,13 +209,13 @@ def benchmarks(
         raise click.UsageError("--out, --push and --with-text require --export NAME.")
     from audit_pipeline.benchmarks.config import FILE_NAME
 
-    paths = DataPaths.from_environment() if build is None else get_writable_paths()
-    config = load_whole_configuration()
+    paths = DataPaths.from_environment() if build is None else run_setup.get_writable_paths()
+    config = run_setup.load_whole_configuration()
     if build is not None:
         specs = config.benchmarks_named(build)
-        print_problems(config.problems)
-        build_benchmarks(specs, paths)
-    print_problems(config.problems_except_unreadable(FILE_NAME))
+        run_setup.print_problems(config.problems)
+        run_setup.build_benchmarks(specs, paths)
+    run_setup.print_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
     _show_list("benchmarks", rows, _BENCHMARKS, _BENCHMARKS_LONG, is_long=long)
 
@@ -260,9 +253,9 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
 
     folder = out.expanduser().resolve()
     paths = DataPaths.from_environment()
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
-    print_problems(config.problems)
+    run_setup.print_problems(config.problems)
     # All checks come before the slow work.
     require_new_folder(folder)
     require_redistributable(built, override_unclear_licences=with_text)
@@ -300,7 +293,7 @@ def report(open_it: bool, no_text: bool) -> None:
         webbrowser.open(paths.report.as_uri())
         return
     require_writable(paths.root)
-    publish(paths, include_text=not no_text and is_text_output_allowed())
+    run_setup.publish(paths, include_text=not no_text and is_text_output_allowed())
     print_damaged_files(paths)
     console.print_result(f"Report: {paths.report}")
     if open_it:
@@ -312,7 +305,7 @@ def _find_warehouse() -> Path:
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # The import is slow, and is only needed here.
-        from audit_pipeline.pipeline.publication import ensure_warehouse
+        from audit_pipeline.pipeline.registry import ensure_warehouse
 
         return ensure_warehouse(paths)
     return paths.warehouse
@@ -341,7 +334,7 @@ def sql(statement: str, layout: str) -> None:
     from audit_pipeline.warehouse.query import query_warehouse
 
     if console.is_json_output() and layout == "csv":
-        raise click.UsageError("give either --json or --format csv")
+        raise click.UsageError("Give either --json or --format csv.")
     table = query_warehouse(_find_warehouse(), statement)
     try:
         # A join can have two columns of one name, so columns are read by position.

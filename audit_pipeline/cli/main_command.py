@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 import click
 
 from audit_pipeline import cli, extras
-from audit_pipeline.cli.listed_command import IF_STOPPED, IS_FAILED, CommandGroup, ListedCommand, Section
 from audit_pipeline.cli.output import print_next_commands
+from audit_pipeline.cli.shared_options import IF_STOPPED, IS_FAILED, CommandGroup, ListedCommand, Section
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.errors import (
     AuditError,
@@ -156,8 +156,8 @@ def _exit_if_user_can_act(error: Exception) -> None:
     if not isinstance(error, AuditError) and is_caused_by_full_disk(error, DataPaths.from_environment().root):
         folder = DataPaths.from_environment().root
         words = (
-            f"the disk is full (data folder: {folder}; {to_one_line(error)}): free some space and run the same command "
-            "again; finished work is kept"
+            f"the disk is full (data folder: {folder}; {to_one_line(error)}). Free some space and run the same command "
+            "again. Finished work is kept."
         )
     elif isinstance(error, AuditError | OSError):
         words = to_one_line(error)

@@ -11,8 +11,8 @@ import click
 
 from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.audit_output import print_conclusions
-from audit_pipeline.cli.listed_command import PASSES_KEPT, CommandGroup, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, open_texts, prepare_model, publish, resolve_model_option
+from audit_pipeline.cli.shared_options import PASSES_KEPT, CommandGroup, Section
 from audit_pipeline.pipeline.console import print_result, print_skipped
 from audit_pipeline.pipeline.options import RunOptions
 from audit_pipeline.statistics.shards import PERMUTATIONS, count_items_needed

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 
-from audit_pipeline.cli.listed_command import ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths
-from audit_pipeline.cli.shared_options import FOLDER, quiet_option
+from audit_pipeline.cli.shared_options import FOLDER, ListedCommand, Section, quiet_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.console import print_message, print_result
 
@@ -24,7 +23,7 @@ def init(folder: Path) -> None:
 
     FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which you can edit.
     """
-    from audit_pipeline.config.workspace_creation import create_workspace
+    from audit_pipeline.pipeline.check_workspace import create_workspace
 
     print_result("Created, with the default configuration:")
     for path in create_workspace(folder.resolve()):

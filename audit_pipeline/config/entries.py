@@ -313,7 +313,7 @@ class EntryFile(Generic[E]):
         if self.key is None:
             values = {} if file.value is None else file.value
             if not isinstance(values, dict):
-                raise BrokenFileError(Problem(path, 1, f"must hold {self.entry_kind}s by name"))
+                raise BrokenFileError(Problem(path, 1, f"must have {self.entry_kind}s by name"))
             positions = file.positions
         else:
             values = self._get_only_mapping(path, file.value)
@@ -326,7 +326,7 @@ class EntryFile(Generic[E]):
             values = content[self.key]
             if isinstance(values, dict):
                 return values
-        message = f"must hold one key, '{self.key}', with an entry for each {self.entry_kind} under it"
+        message = f"must have one key, '{self.key}', with an entry for each {self.entry_kind} under it"
         raise BrokenFileError(Problem(path, None, message))
 
     def _group_repeated_keys(self, path: Path, file: YamlFile) -> Mapping[str, Sequence[Fault]]:
@@ -354,7 +354,7 @@ class EntryFile(Generic[E]):
         if self.key is None:
             return {} if value is None else value
         if not isinstance(value, dict):
-            raise InvalidEntryError([Fault((), "the entry holds no keys")])
+            raise InvalidEntryError([Fault((), "the entry has no keys")])
         if "name" in value:
             message = "key 'name' is not allowed: the name of an entry is its key. Remove 'name'."
             raise InvalidEntryError([Fault(("name",), message)])

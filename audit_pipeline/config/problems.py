@@ -154,7 +154,9 @@ def resolve_partition(name: str, candidates: Sequence[str]) -> str:
     if len(members) == 1:
         return members[0]
     if members:
-        raise ConfigError(f"the family {name} is several benchmarks; choose one: {format_names(members)}")
+        raise ConfigError(
+            f"the family {name} consists of several benchmarks. Choose one of them: {format_names(members)}"
+        )
     raise ConfigError(f"there is no benchmark '{name}'; {did_you_mean(name, candidates)}")
 
 

@@ -68,7 +68,7 @@ class AuditRequest:
     def completion_message(self) -> str:
         """Return the message for an audit that has nothing to do."""
         names = ", ".join(spec.name for spec in self.benchmarks)
-        return f"{self.subject} on {names}: everything is up to date, nothing is run"
+        return f"{self.subject} on {names}: everything is up to date, so nothing is run"
 
     @property
     def resources(self) -> Mapping[str, Mapping[str, object]]:
@@ -173,11 +173,11 @@ def build_request_scope(request: AuditRequest) -> Scope:
     benchmark_names = [spec.name for spec in request.benchmarks]
     scope = Scope.of_all_pairs(benchmark_names, (entry.name for entry in request.models))
     if options.again:
-        return replace(scope, again=dict.fromkeys([stage.name for stage in OF_PAIRS], "it is asked for again"))
+        return replace(scope, again=dict.fromkeys([stage.name for stage in OF_PAIRS], "the audit was requested again"))
     optional_kinds = [kind for kind in options.kinds if kind != "base"]
     if not optional_kinds:
         return scope
-    reason = f"more token statistics are asked for: {', '.join(optional_kinds)}"
+    reason = f"more kinds of token statistics were requested: {', '.join(optional_kinds)}"
     return replace(scope, again={"token_statistics": reason})
 
 

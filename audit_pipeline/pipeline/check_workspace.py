@@ -1,13 +1,16 @@
-"""The workspace that ``corpus-audit check`` creates to audit a user's files.
+"""The creation of workspaces, and the workspace that ``corpus-audit check`` creates to audit a user's files.
 
-The weekly audit includes the benchmarks of the workspace. It does not include the instrument check of the default
-configuration, which is also in the workspace but runs only on request. A later check of the same files may name other
-held-out documents or another model. It then rewrites sources.yaml, benchmarks.yaml and models.yaml if their content
-changes.
+A workspace is a folder with its own configuration and data. store/paths.py finds a workspace.
+
+In the workspace of a check, the weekly audit includes the benchmarks of the workspace. It does not include the
+instrument check of the default configuration, which is also in the workspace but runs only on request. A later check of
+the same files may name other held-out documents or another model. It then rewrites sources.yaml, benchmarks.yaml and
+models.yaml if their content changes.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +23,6 @@ from filelock import FileLock
 
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.config.workspace_creation import create_workspace, read_default_header
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models
@@ -90,7 +92,7 @@ def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[s
     entry = models.resolve_model(name, known)
     if entry.control is not None:
         raise ConfigError(
-            f"{name} was trained by a control on other texts, so it has not read your files: name another model"
+            f"{name} was trained by a control on other texts, so it has not read your files. Name another model."
         )
     needed = {entry.name: _build_entry_fields(entry, known)}
     if entry.reference_model is not None and entry.reference_model in known:
@@ -138,8 +140,8 @@ def ensure_workspace(
     files = recorded["collections"][AUDITED]
     if files != request["collections"][AUDITED]:
         raise ConfigError(
-            f"{folder} is the workspace of other files ({', '.join(files[:_MAX_NAMED])}): name another folder with "
-            "--workspace, or remove that folder"
+            f"{folder} is the workspace of other files ({', '.join(files[:_MAX_NAMED])}). Name another folder with "
+            "--workspace, or remove that folder."
         )
     with FileLock(config / "check.lock"):
         known = load_models(config)
@@ -227,7 +229,55 @@ def _read_record(folder: Path) -> dict[str, Any]:
         record: dict[str, Any] = read_json(folder / "config" / _RECORD)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{folder} was not created by corpus-audit check, or its creation was interrupted: name another folder "
-            "with --workspace, or remove that folder"
+            f"{folder} was not created by corpus-audit check, or its creation was interrupted. Name another folder "
+            "with --workspace, or remove that folder."
         ) from error
     return record
+
+
+_CONFIG = "config"
+_DATA = "data"
+_README = "README.md"
+_OWNER_ALONE = 0o700
+# Data folders are large and may contain copyrighted texts, so git must ignore them.
+_GITIGNORE = "*\n!.gitignore\n!README.md\n"
+
+
+def read_default_header(name: str, key: str) -> str:
+    """Return the comments at the top of a default configuration file, which describe the keys of its entries."""
+    text = (DEFAULTS / _CONFIG / name).read_text(encoding="utf-8")
+    return text[: text.index(f"\n{key}:") + 1]
+
+
+def create_workspace(folder: Path, config: Mapping[str, str] | None = None) -> list[Path]:
+    """Create a workspace with the default configuration.
+
+    Args:
+        folder: The folder of the workspace.
+        config: Texts of configuration files that replace the default files, by file name.
+
+    Returns:
+        The created files and folders.
+
+    Raises:
+        ConfigError: If one of these files or folders already exists. Nothing is created in this case.
+    """
+    created = [folder / _CONFIG, folder / WORKSPACE_FILE, folder / _DATA]
+    for path in created:
+        if path.exists():
+            raise ConfigError(f"{path} exists already and is not overwritten. Choose another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(
+        DEFAULTS / _CONFIG,
+        folder / _CONFIG,
+        ignore=shutil.ignore_patterns("*.proposed.yaml"),
+        copy_function=shutil.copyfile,
+    )
+    for name, text in (config or {}).items():
+        (folder / _CONFIG / name).write_text(text, encoding="utf-8")
+    (folder / _DATA).mkdir(mode=_OWNER_ALONE)
+    shutil.copyfile(DEFAULTS / _DATA / _README, folder / _DATA / _README)
+    (folder / _DATA / ".gitignore").write_text(_GITIGNORE, encoding="utf-8")
+    # The file marks the folder as a workspace, so it is written last.
+    shutil.copyfile(DEFAULTS / WORKSPACE_FILE, folder / WORKSPACE_FILE)
+    return created

@@ -26,7 +26,7 @@ from audit_pipeline.benchmarks.built_benchmark import (
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, collect_pair_facts, write_findings
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.external_scores import (
@@ -194,7 +194,7 @@ def _note_missing_control(external_scores: ExternalScores, assessed: AssessedSpl
         return external_scores
     note = reason
     if "calibration" in external_scores.examples["split"].to_pylist():
-        note += "; --calibration 0 leaves it all texts"
+        note += "; with --calibration 0 it can use all texts"
     return replace(external_scores, notes=(*external_scores.notes, note))
 
 
@@ -227,18 +227,18 @@ def keep_scores(scores: pa.Table, options: EvaluateOptions) -> Path:
 def _require_usable(options: EvaluateOptions) -> None:
     for name in (options.model, options.name):
         if not name or "|" in name:
-            raise ConfigError(f"{name!r} cannot be a name, because it is empty or has a '|': choose another name")
+            raise ConfigError(f"{name!r} cannot be a name, because it is empty or contains '|'. Choose another name.")
     if not 0 <= options.calibration < 1:
         raise ConfigError(
-            f"the share for calibration is {options.calibration}: choose a number from 0 up to, but not including, 1"
+            f"the share for calibration is {options.calibration}. Choose a number from 0 up to, but not including, 1."
         )
     out = options.folder
     if out.exists() and not out.is_dir():
-        raise DataError(f"{out} is a file: name a folder with --out")
+        raise DataError(f"{out} is a file. Name a folder with --out.")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
-        raise DataError(f"{out} has other content: name an empty or new folder with --out")
+        raise DataError(f"{out} has other content. Name an empty or new folder with --out.")
     if explain_unwritable(out) is not None:
-        raise DataError(f"the folder {out} is not writable, so nothing was evaluated: name another folder with --out")
+        raise DataError(f"the folder {out} is not writable, so nothing was evaluated. Name another folder with --out.")
 
 
 def _require_scored_headline(options: EvaluateOptions, scores: pa.Table) -> None:
@@ -257,7 +257,7 @@ def _require_comparison(file: Path, external_scores: ExternalScores, findings: F
     has_group_tests = None in tested_labels or (external_scores.names_splits and MEMBER in tested_labels)
     if has_group_tests or has_metrics:
         return
-    notes = "".join(f"; {note}" for note in external_scores.notes)
+    notes = "".join(f" Note: {note}." for note in external_scores.notes)
     raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(external_scores)}{notes}")
 
 
@@ -266,20 +266,20 @@ def _explain_no_findings(external_scores: ExternalScores) -> str:
     texts = external_scores.examples.filter(pc.is_in(external_scores.examples["example_id"], value_set=scored))
     n_members = _count_label(texts, MEMBER)
     n_nonmembers = _count_label(texts, NON_MEMBER)
-    counts = {"members": n_members, "non-members": n_nonmembers, "of unknown label": texts["label"].null_count}
+    counts = {"members": n_members, "non-members": n_nonmembers, "texts of unknown label": texts["label"].null_count}
     description = " and ".join(f"{n} {kind}" for kind, n in counts.items() if n)
     if not n_nonmembers:
         hint = (
-            "add texts that the model cannot have read (label 0). Labels come from the column label of the file that "
-            "was scored"
+            "Add texts that the model cannot have read (label 0). Labels come from the column label of the file that "
+            "was scored."
         )
     elif n_nonmembers == len(texts):
-        hint = "add members (label 1), or texts to be audited (label empty)"
+        hint = "Add members (label 1), or texts to be audited (label empty)."
     elif external_scores.names_splits:
-        hint = "the file's column 'split' leaves only one side to evaluate; change the column"
+        hint = "The file's column 'split' leaves only one side to evaluate. Change the column."
     else:
-        hint = "calibration leaves only one side to evaluate; use --calibration 0 or add texts"
-    return f"the {len(texts)} texts with a score are {description}; {hint}"
+        hint = "Calibration leaves only one side to evaluate. Use --calibration 0 or add texts."
+    return f"the {len(texts)} texts with a score are {description}. {hint}"
 
 
 def _count_label(examples: pa.Table, label: int) -> int:
@@ -297,8 +297,8 @@ def _require_only_scores(paths: DataPaths, pair: Pair, earlier: BuiltBenchmark) 
             raise DataError(
                 f"{paths.root} has scores of {other.model} under the name {pair.benchmark}, on other texts or with "
                 f"other options (--design {earlier.design} --calibration {earlier.spec['calibration_fraction']} "
-                f"--seed {earlier.spec['seed']}, or another --language): use the same texts and options, or another "
-                "--benchmark or --out"
+                f"--seed {earlier.spec['seed']}, or another --language). Use the same texts and options, or another "
+                "--benchmark or --out."
             )
 
 
@@ -318,7 +318,7 @@ def _build_manifest(
     return {
         "benchmark": options.name,
         "family": options.name,
-        "description": "A table of scores that was handed over.",
+        "description": "A table of scores from outside this workspace.",
         "design": design,
         # A table of scores cannot show how the two sides were chosen.
         "design_stated_by": WHOEVER_RAN_THIS,

@@ -2,7 +2,7 @@
 
 A product is current if its inputs have the versions that it was made of. Unknown versions are not compared. If an input
 is planned to be made, the products that depend on it are planned, too, as if the input changed. The loop that executes
-the steps (dagster/scope_update.py) plans again before each kind of product. So a product is not rebuilt if its rebuilt
+the steps (dagster/runs.py) plans again before each kind of product. So a product is not rebuilt if its rebuilt
 input has the same version as before.
 """
 
@@ -183,7 +183,7 @@ class Planner:
         damage = None
         for table in stage.tables:
             if table.append_only and not is_whole(table.name, partition):
-                damage = f"a file of its {stage.name.replace('_', ' ')} is damaged or gone"
+                damage = f"a file of its {stage.name.replace('_', ' ')} is damaged or missing"
         failure = self._find_failure(stage, partition)
         recorded = self._read_recorded_inputs(stage, partition)
         try:
@@ -324,17 +324,17 @@ def _explain(stage: Stage, state: ProductState, made_first: Mapping[str, str]) -
 def describe_change(stage: Stage, name: str) -> str:
     """Return the reason for making a product again after its input ``name`` changed."""
     kind, _, partition = name.partition("/")
-    message = stage.change_messages.get(kind) or _CHANGE_MESSAGES.get(kind, "{} changed since")
+    message = stage.change_messages.get(kind) or _CHANGE_MESSAGES.get(kind, "{} changed")
     return message.format(partition.replace("|", " and ") or name)
 
 
 _CHANGE_MESSAGES = {
-    "code": "the code that makes it changed since",
-    "settings": "its settings changed since",
-    "model": "the model's files changed since",
-    "tokenizer": "the files of the model's tokenizer changed since",
-    "endpoint": "the model's entry, or the model at its endpoint, changed since",
-    "examples": "the benchmark was rebuilt since",
+    "code": "the code that makes it changed",
+    "settings": "its settings changed",
+    "model": "the model's files changed",
+    "tokenizer": "the files of the model's tokenizer changed",
+    "endpoint": "the model's entry, or the model at its endpoint, changed",
+    "examples": "the benchmark was rebuilt",
 }
 """The default reasons by input, for stages that declare no message for it."""
 

@@ -1,4 +1,4 @@
-"""The declared assets: those of this project (``assets/``) and those of installed packages.
+"""The declared assets: the assets of this project (``assets/``) and of installed packages, and their warehouse.
 
 An installed package adds an asset with the entry point ``corpus_audit.stages`` (docs/adding-an-asset.md).
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from assets import ASSETS, OBSERVED_INPUTS
 from audit_pipeline.errors import SkippedPluginWarning, to_one_line
+from audit_pipeline.pipeline.coverage import build_judged_warehouse
 from audit_pipeline.pipeline.stage import ALL_RESULTS, PAIR, ObservedInput, Stage
 from audit_pipeline.pipeline.stage_settings import build_stages_file
+from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import TABLES
+from audit_pipeline.warehouse.build import WarehouseReport
 
 OBSERVED: Mapping[str, ObservedInput] = {observed.name: observed for observed in OBSERVED_INPUTS}
 """The observed inputs, by name."""
@@ -36,7 +40,7 @@ def _find_fault(value: object, known: Mapping[str, Stage]) -> str | None:
     if not isinstance(value, Stage):
         return f"it is not a Stage: {to_one_line(str(value))}"
     if not value.name.isidentifier() or value.name in {stage.name for stage in ASSETS} | {*known}:
-        return f"its name is {value.name!r}: use letters, digits and _, and a name that no other asset has"
+        return f"its name is {value.name!r}. Use letters, digits and _, and a name that no other asset has."
     reference_fault = _find_reference_fault(value, known)
     if reference_fault is not None:
         return reference_fault
@@ -44,7 +48,7 @@ def _find_fault(value: object, known: Mapping[str, Stage]) -> str | None:
         if other.job.name == value.job.name and other.dimensions != value.dimensions:
             return (
                 f"its partitions are {value.dimensions}, but its job {value.job.name} has the partitions "
-                f"{other.dimensions}: use these partitions or another job"
+                f"{other.dimensions}. Use these partitions or another job."
             )
     return None
 
@@ -53,15 +57,15 @@ def _find_reference_fault(stage: Stage, known: Mapping[str, Stage]) -> str | Non
     """Return which asset, input or table of a stage's declaration is wrong, or None if all are right."""
     for name in stage.deps:
         if name.partition("/")[0] not in known:
-            return f"it depends on {name}, which does not exist: use the name of another asset"
+            return f"it depends on {name}, which does not exist. Use the name of another asset."
     for name in stage.observes:
         if name not in OBSERVED or OBSERVED[name].dimension not in stage.dimensions:
             return (
-                f"it observes {name}, which does not exist or has none of its partitions: use {' or '.join(OBSERVED)}"
+                f"it observes {name}, which does not exist or has none of its partitions. Use {' or '.join(OBSERVED)}."
             )
     for table in stage.tables:
         if TABLES.get(table.name) is not table:
-            return f"its table {table.name} has the name of another table: rename it"
+            return f"its table {table.name} has the name of another table. Rename it."
     return None
 
 
@@ -96,3 +100,15 @@ def get_stage(name: str) -> Stage:
         KeyError: If there is no such stage.
     """
     return _BY_NAME[name]
+
+
+def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> WarehouseReport:
+    """Build the warehouse of all declared assets (see :func:`build_judged_warehouse`)."""
+    return build_judged_warehouse(paths, STAGES, include_text=include_text, config=config)
+
+
+def ensure_warehouse(paths: DataPaths) -> Path:
+    """Return the path of the warehouse. If it is missing and there are results, build it first."""
+    if paths.ledger.exists() and not paths.warehouse.exists():
+        build_warehouse(paths, include_text=is_text_output_allowed())
+    return paths.warehouse

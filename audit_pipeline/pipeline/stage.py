@@ -137,7 +137,7 @@ AUDIT_PAIRS = StageJob(
 )
 PUBLISH = StageJob("publish", "Rebuild the warehouse and the report with all results.", "warehouse and report built")
 
-FETCHED_AGAIN = {"documents": "it is to be fetched again"}
+FETCHED_AGAIN = {"documents": "a new fetch was requested"}
 """The value of ``Scope.again`` with which an audit fetches sources even if their documents are current."""
 
 Group = Literal[

@@ -325,7 +325,7 @@ def _require_disjoint_sides(documents: Sequence[Document]) -> None:
             if other.collection != document.collection:
                 sides = f"{other.collection} and {document.collection}".replace("_", "-")
                 locations = f"{_format_location(other)} = {_format_location(document)}"
-                raise DataError(f"{description} is {sides} at once ({locations}): name it on one side only")
+                raise DataError(f"{description} is {sides} at once ({locations}). Name it on one side only.")
 
 
 def _format_location(document: Document) -> str:

@@ -1,17 +1,20 @@
-"""All files of the configuration, with the check that the names in one file exist in the others."""
+"""All files of the configuration, and the planner of everything that they request.
+
+The check of the whole configuration includes that the names in one file exist in the others.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from audit_pipeline import extras
 from audit_pipeline.benchmarks import config as benchmarks
-from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve_benchmarks
+from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, exclude_on_request, resolve_benchmarks
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.config.problems import BrokenFileError, Fault, Keys, Problem, did_you_mean
@@ -19,11 +22,13 @@ from audit_pipeline.detectors.registry import ONE_PASS, REGISTRY
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models import config as models
 from audit_pipeline.models import model_proposals
-from audit_pipeline.models.config import ModelEntry, is_path_or_hub_id
-from audit_pipeline.pipeline.registry import STAGES_FILE
+from audit_pipeline.models.config import ModelEntry, exclude_control_models, is_path_or_hub_id
+from audit_pipeline.pipeline.plan import Planner
+from audit_pipeline.pipeline.registry import STAGES, STAGES_FILE
+from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState, find_seen_models
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.config import SourceSettings, all_sources
-from audit_pipeline.store.paths import config_dir
+from audit_pipeline.store.paths import DataPaths, config_dir
 from audit_pipeline.tables import Pair
 
 E = TypeVar("E")
@@ -216,3 +221,35 @@ def _iterate_texts(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys,
         for index, text in enumerate(value):
             if isinstance(text, str):
                 yield (*keys, index), text
+
+
+def read_configured_planner(config: Configuration, paths: DataPaths, *, on_request: bool = False) -> Planner:
+    """Return the planner of the configured benchmarks and models.
+
+    No model is loaded. A model counts as new if its entry or files, or those of its reference model, changed since it
+    was last loaded.
+
+    Args:
+        config: The configuration.
+        paths: The data folder.
+        on_request: Whether to include the models of controls, and the benchmarks that are audited only on request.
+
+    Raises:
+        ConfigError: If a file of the configuration cannot be read.
+    """
+    entries: Mapping[str, ModelEntry] = config.models
+    specs: Mapping[str, BenchmarkSpec] = config.benchmarks
+    if not on_request:
+        entries = exclude_control_models(config.models)
+        specs = exclude_on_request(config.benchmarks)
+    seen = find_seen_models(entries, paths)
+    for name, model in list(seen.items()):
+        reference = seen.get(model.entry.reference_model or name, model)
+        if not (model.is_current and reference.is_current):
+            seen[name] = replace(model, identity=replace(model.identity, model_fingerprint="new"))
+    return Planner(WorkspaceState(paths, specs, entries, seen), STAGES)
+
+
+def build_configured_scope(planner: Planner) -> Scope:
+    """Return the scope of all models of a planner on all its benchmarks."""
+    return Scope.of_all_pairs(planner.state.specs, planner.state.entries)

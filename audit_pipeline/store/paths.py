@@ -249,7 +249,7 @@ class DataPaths:
     rolled_day = _FixedPath("rolled_day.json")
     reported_findings = _FixedPath("reported_findings.json")
     published = _FixedPath("published.json")
-    """The inputs of the current warehouse and report (pipeline/publication_state.py)."""
+    """The inputs of the current warehouse and report (pipeline/coverage.py)."""
     claims = _FixedPath("claims")
     """The lock files of running audits (pipeline/dagster/locks.py)."""
     dagster_home = _FixedPath("dagster_home")

@@ -1,4 +1,4 @@
-"""Detectors and sources that an installed package brings (examples/detector_package)."""
+"""Detectors and sources of an installed package (examples/detector_package)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 
 
 @pytest.mark.slow
-def test_a_brought_detector_is_listed_with_its_package_and_scored(
+def test_an_installed_detector_is_listed_with_its_package_and_scored(
     tmp_path: Path, tiny_folder: Callable[[str], Path]
 ) -> None:
     site = install(tmp_path / "site")
@@ -38,18 +38,17 @@ def test_a_brought_detector_is_listed_with_its_package_and_scored(
     assert 0 <= first["score"] <= 1
 
 
-def test_the_version_of_the_package_is_part_of_that_of_the_scores(tmp_path: Path) -> None:
-    """So the scores of another version are out of date (tests/pipeline/test_freshness.py)."""
+def test_the_version_of_the_scores_includes_the_package(tmp_path: Path) -> None:
+    """Therefore scores of another version are stale."""
     imports = "from audit_pipeline.scoring.pair_scores import SCORES_VERSION"
-    for version in ("1.0", "1.1"):
-        found = evaluated_with(install(tmp_path, version), imports, "SCORES_VERSION")
-        assert found == f"{SCORES_VERSION}+brought-example=={version}"
+    found = evaluated_with(install(tmp_path, "1.1"), imports, "SCORES_VERSION")
+    assert found == f"{SCORES_VERSION}+brought-example==1.1"
     assert "+" not in SCORES_VERSION, "without the package nothing of it is there"
     assert get_stage("scores").code_version == SCORES_VERSION
 
 
 @pytest.mark.slow
-def test_pip_makes_an_installable_package_of_the_example_whatever_it_is_called(tmp_path: Path) -> None:
+def test_pip_installs_the_example_under_any_name(tmp_path: Path) -> None:
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "site")]
     copy = shutil.copytree(EXAMPLE, tmp_path / "copy")
     project = copy / "pyproject.toml"
@@ -62,7 +61,7 @@ def test_pip_makes_an_installable_package_of_the_example_whatever_it_is_called(t
 
 
 @pytest.mark.slow
-def test_a_brought_source_is_an_asset_and_can_be_fetched(tmp_path: Path) -> None:
+def test_an_installed_source_is_an_asset_and_can_be_fetched(tmp_path: Path) -> None:
     site = install(tmp_path)
     imports = (
         "from audit_pipeline.sources.config import require_source\n"
@@ -124,8 +123,8 @@ def install_faulty(site: Path, points: Mapping[str, Mapping[str, str]]) -> Path:
     return site
 
 
-def test_what_a_brought_detector_raises_is_the_reason_of_its_scores(tmp_path: Path) -> None:
-    """It names the detector and its package, and the others are scored."""
+def test_an_error_of_an_installed_detector_is_the_reason_of_its_scores(tmp_path: Path) -> None:
+    """The reason names the detector and its package."""
     names = ("raises", "short", "numbers")
     site = install_faulty(tmp_path, {DETECTORS: {name: f"brought_example.faulty:{name.upper()}" for name in names}})
     imports = (
@@ -139,8 +138,9 @@ def test_what_a_brought_detector_raises_is_the_reason_of_its_scores(tmp_path: Pa
         assert outcome == [None, "failed", f"the detector {name} of brought-example==1.0 failed ({why})"]
 
 
-def test_what_a_brought_source_raises_is_one_line_with_its_name(tmp_path: Path) -> None:
-    points = {"gauges": "brought_example.faulty:SOURCE", "nothing": "brought_example.faulty:NOTHING"}
+def test_an_error_of_an_installed_source_is_one_line_with_its_name(tmp_path: Path) -> None:
+    names = {"gauges": "SOURCE", "nothing": "NOTHING", "a": "NO_SETTINGS"}
+    points = {name: f"brought_example.faulty:{value}" for name, value in names.items()}
     site = install_faulty(tmp_path / "site", {SOURCES: points})
     fetch = (
         "from pathlib import Path\nfrom audit_pipeline.errors import SourceError\n"
@@ -149,17 +149,15 @@ def test_what_a_brought_source_raises_is_one_line_with_its_name(tmp_path: Path) 
         "        return list(source.fetch(source.settings(), Path('.')))\n    except SourceError as error:\n"
         "        return str(error)"
     )
-    start = "the source {} of brought-example==1.0 failed ({})"
-    assert evaluated_with(site, fetch, "[fetch('gauges'), fetch('nothing')]") == [
-        start.format("gauges", "KeyError: 'of mine'"),
-        start.format("nothing", "TypeError: 'NoneType' object is not iterable"),
+    done = run_with(site, "-c", f"{fetch}\nprint(fetch('gauges'), fetch('nothing'), sep='\\n')")
+    assert done.stdout.splitlines() == [
+        "the source gauges of brought-example==1.0 failed (KeyError: 'of mine')",
+        "the source nothing of brought-example==1.0 failed (TypeError: 'NoneType' object is not iterable)",
     ]
-    site = install_faulty(tmp_path / "other", {SOURCES: {"a": "brought_example.faulty:NO_SETTINGS"}})
-    done = run_with(site, "-c", "from audit_pipeline.sources.config import all_sources\nall_sources()")
     assert "a of brought-example==1.0 (corpus_audit.sources) is skipped (" in done.stderr
 
 
-def test_what_cannot_be_used_is_one_line_each_and_the_others_go_on(tmp_path: Path) -> None:
+def test_each_unusable_plugin_is_skipped_with_one_line(tmp_path: Path) -> None:
     points = {**POINTS[DETECTORS], **{name: value for name, (value, _) in FAULTY.items()}}
     done = command_with(install_faulty(tmp_path, {DETECTORS: points}), "detectors", "--json")
     assert done.returncode == 0

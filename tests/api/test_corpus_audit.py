@@ -1,4 +1,4 @@
-"""The package corpus_audit, called as a notebook calls it."""
+"""The public functions of the package corpus_audit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckdb
@@ -14,7 +13,7 @@ import huggingface_hub.utils
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import Workspace, made_documents, temporal
 from transformers import modeling_gguf_pytorch_utils
 from transformers.utils import logging as transformers_logging
 
@@ -23,7 +22,7 @@ from audit_pipeline.cli import main
 from audit_pipeline.models.conversion import cache_gguf_parsing
 from audit_pipeline.scoring.file import SCHEMA
 from audit_pipeline.tables import text_sha256
-from corpus_audit.progress import without_library_bars
+from corpus_audit.audits import without_library_bars
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -31,14 +30,10 @@ TEXTS = ["the harbour was closed for the winter", "a tide gauge is read every ho
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
-        made.write_benchmarks(made=temporal([8]))
-        made.hold(*made_documents(2, 30))
-        yield made
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*made_documents(2, 30))
+    return workspace
 
 
 def test_scores_are_those_that_the_command_writes(workspace: Workspace, tmp_path: Path) -> None:
@@ -56,7 +51,7 @@ def test_scores_are_those_that_the_command_writes(workspace: Workspace, tmp_path
     assert set(table.column("parameters").to_pylist()) == {"{}", '{"k":0.5}'}
 
 
-def test_nothing_is_printed_unless_it_is_asked_for(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_verbose_prints(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
     ca.score(TEXTS, model="tiny", detectors=["loss"])
     assert capfd.readouterr() == ("", "")
     ca.score([TEXTS[0] + " more"], model="tiny", detectors=["loss"], verbose=True)
@@ -108,10 +103,8 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
         ca.score("a text", model="tiny")
 
 
-@pytest.mark.usefixtures("few_detectors")
-def test_an_audit_gives_findings_answers_and_the_report(
-    workspace: Workspace, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("few_detectors", "no_report")
+def test_an_audit_returns_findings_and_answers(workspace: Workspace, capfd: pytest.CaptureFixture[str]) -> None:
     found = ca.audit(model="tiny", benchmark="made")
     assert capfd.readouterr() == ("", "")
     assert (found.model, found.benchmarks) == ("tiny", ("made_8",))
@@ -136,12 +129,13 @@ def test_an_audit_gives_findings_answers_and_the_report(
             connection.execute("COPY (SELECT 1) TO 'out.csv'")
         before = workspace.paths.warehouse.stat().st_ino
         assert ca.report() == workspace.paths.report
-        assert workspace.paths.warehouse.stat().st_ino != before, "it was built again"
+        assert workspace.paths.warehouse.stat().st_ino != before, "it was rebuilt"
         assert connection.sql("SELECT count(*) FROM leaderboard").fetchall() == [(count,)], (
             "a reader keeps what it sees"
         )
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_table_of_scores_is_evaluated_with_its_texts(tmp_path: Path) -> None:
     texts, table = tmp_path / "texts.txt", tmp_path / "scores.parquet"
     lines = [f"text number {number} of {number % 7}" for number in range(200)]
@@ -159,7 +153,8 @@ def test_a_table_of_scores_is_evaluated_with_its_texts(tmp_path: Path) -> None:
     assert str(found).startswith("mine: ")
 
 
-def test_a_table_in_memory_is_evaluated_as_its_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("no_report")
+def test_a_table_in_memory_is_evaluated_like_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [
         {

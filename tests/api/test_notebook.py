@@ -1,4 +1,4 @@
-"""The notebook of the documentation, executed as it is but for the names of model and benchmark."""
+"""The notebook of the documentation, executed with another model and benchmark."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def definitions() -> dg.Definitions:
 def workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
 ) -> Iterator[Workspace]:
-    """Two models and two lengths of one family; nothing is fetched yet."""
+    """Yield a workspace with two models and a family of two lengths. Nothing is fetched."""
     with quick_folder(tmp_path) as folder:
         yield _make(folder / "made", monkeypatch, tiny_folder)
 
@@ -45,7 +45,7 @@ def built_once(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[
 
 @pytest.fixture
 def built(workspace: Workspace, built_once: Path) -> Workspace:
-    """The same, with both benchmarks built and their splits assessed."""
+    """Return the workspace with both benchmarks built and their splits assessed."""
     workspace.hold(*made_documents(2, 40))
     shutil.copytree(built_once, workspace.root, dirs_exist_ok=True)
     return workspace

@@ -1,4 +1,4 @@
-"""Controls with known truth as assets: trained once, audited on their own texts alone, and never by themselves."""
+"""The assets of controls: trained once, audited only on their own texts, and only on request."""
 
 from __future__ import annotations
 
@@ -20,14 +20,11 @@ from made_workspace import (
     controlled,
     count_loads,
     made_documents,
-    make_workspace,
     partitions_of_controls,
-    quick_folder,
     temporal,
     tiny_control,
 )
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import load_controls
@@ -41,35 +38,25 @@ from audit_pipeline.store.control_files import read_control
 from audit_pipeline.store.ledger import read_latest_run
 from audit_pipeline.store.store import compute_documents_version, read_documents
 from audit_pipeline.tables import Pair
-from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 CONTROL = "check"
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    """A control with its two models, and a model and a benchmark that have nothing to do with it."""
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch)
-        made.write_models(
-            one={"path": tiny_folder("llama")},
-            exposed={"control": {"name": CONTROL, "role": "exposed"}},
-            twin={"control": {"name": CONTROL, "role": "twin"}},
-            two={"path": tiny_folder("gpt_neox")},
-        )
-        made.write_benchmarks(known=controlled(CONTROL), made=temporal([8]))
-        made.write_config("controls", {"controls": {CONTROL: tiny_control()}})
-        made.hold(*made_documents(5, 40))
-        with partitions_of_controls():
-            yield made
-
-
-def spec(name: str) -> BenchmarkSpec:
-    [found] = resolve_benchmarks(name)
-    return found
+def workspace(workspace: Workspace, tiny_folder: Callable[[str], Path]) -> Iterator[Workspace]:
+    """Yield a workspace with a control and its two models, and two models and a benchmark without a control."""
+    workspace.write_models(
+        one={"path": tiny_folder("llama")},
+        exposed={"control": {"name": CONTROL, "role": "exposed"}},
+        twin={"control": {"name": CONTROL, "role": "twin"}},
+        two={"path": tiny_folder("gpt_neox")},
+    )
+    workspace.write_benchmarks(known=controlled(CONTROL), made=temporal([8]))
+    workspace.write_config("controls", {"controls": {CONTROL: tiny_control()}})
+    workspace.hold(*made_documents(5, 40))
+    with partitions_of_controls():
+        yield workspace
 
 
 def train(instance: dg.DagsterInstance) -> str:
@@ -77,7 +64,7 @@ def train(instance: dg.DagsterInstance) -> str:
 
 
 def materialized(instance: dg.DagsterInstance, asset: str) -> tuple[str | None, dict[str, Any]]:
-    """The data version and the metadata of an asset's latest materialisation."""
+    """Return the data version and the metadata of an asset's latest materialisation."""
     event = instance.get_latest_materialization_event(dg.AssetKey(asset))
     assert event is not None
     assert event.asset_materialization is not None
@@ -86,7 +73,7 @@ def materialized(instance: dg.DagsterInstance, asset: str) -> tuple[str | None, 
 
 
 def check_of(instance: dg.DagsterInstance, run_id: str) -> Any:
-    """What the one check of a run found."""
+    """Return the result of the only check of a run."""
     logs = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
     found = [entry.dagster_event.event_specific_data for entry in logs if entry.dagster_event is not None]
     [check] = [one for one in found if one.check_name != "values_in_limits"]  # type: ignore[union-attr]
@@ -94,7 +81,7 @@ def check_of(instance: dg.DagsterInstance, run_id: str) -> Any:
 
 
 def ensure(workspace: Workspace, instance: dg.DagsterInstance) -> list[str]:
-    """What an audit has to run before it has the control's models."""
+    """Prepare the control's models for an audit, and return the products that were made."""
     runner = Runner(defs().resolve_job_def, instance, workspace.paths, lambda what: None)
     brought = prepare_scope(Scope(models=("exposed",)), runner, models=[load_models()["exposed"]])
     assert not brought.errors
@@ -123,7 +110,7 @@ def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_docu
     assert read_control(CONTROL, workspace.paths)["settings"]["seed"] == 6
 
 
-def test_a_training_that_came_to_nothing_is_told(workspace: Workspace, instance: dg.DagsterInstance) -> None:
+def test_the_check_reports_a_training_that_did_not_converge(workspace: Workspace, instance: dg.DagsterInstance) -> None:
     workspace.fetch(*made_documents(5, 40))
     workspace.write_config("controls", {"controls": {CONTROL: tiny_control(epochs=1, learning_rate=1.0)}})
     found = check_of(instance, train(instance))
@@ -134,23 +121,14 @@ def test_a_training_that_came_to_nothing_is_told(workspace: Workspace, instance:
     assert said["loss of the last epoch"]["exposed"] > said["must be below"]
 
 
-def aurocs(workspace: Workspace) -> dict[str, dict[str, float]]:
-    """AUROC by model and detector, at default settings, on the control's texts."""
-    rows = query_warehouse(
-        workspace.paths.warehouse, "FROM leaderboard_history WHERE is_latest AND benchmark = 'known_12'"
-    ).to_pylist()
-    found: dict[str, dict[str, float]] = {}
-    for row in rows:
-        found.setdefault(row["model"], {})[row["detector"]] = row["auroc"]
-    return found
-
-
 @pytest.mark.slow
 def test_members_are_detected_in_the_exposed_model_and_not_in_its_twin(workspace: Workspace) -> None:
     result = workspace.run("control", CONTROL)
     assert result.exit_code == 0, result.output
     assert result.stderr.count("training the control check") == 1
-    found = aurocs(workspace)
+    found: dict[str, dict[str, float]] = {}
+    for row in workspace.query("FROM leaderboard_history WHERE is_latest AND benchmark = 'known_12'"):
+        found.setdefault(row["model"], {})[row["detector"]] = row["auroc"]
     assert set(found) == {"exposed", "twin"}
     for detector in ("loss", "min_k", "min_k_plus_plus"):
         assert found["exposed"][detector] > 0.9
@@ -159,9 +137,7 @@ def test_members_are_detected_in_the_exposed_model_and_not_in_its_twin(workspace
     [line] = [line for line in result.stdout.splitlines() if line.startswith("Instrument check: AUROC of members")]
     for model in ("exposed", "twin"):
         assert f"min_k {found[model]['min_k']:.2f}, min_k_plus_plus {found[model]['min_k_plus_plus']:.2f}" in line
-    rows = query_warehouse(
-        workspace.paths.warehouse, "SELECT DISTINCT model, split_verdict FROM leaderboard_history WHERE is_latest"
-    ).to_pylist()
+    rows = workspace.query("SELECT DISTINCT model, split_verdict FROM leaderboard_history WHERE is_latest")
     assert {row["model"]: row["split_verdict"] for row in rows} == dict.fromkeys(found, "randomised by design")
     assert [run.job_name for run in workspace.runs()].count("publish") == 1, "once for both audits"
     runs = len(workspace.runs())
@@ -174,7 +150,7 @@ def test_members_are_detected_in_the_exposed_model_and_not_in_its_twin(workspace
 
 @pytest.fixture
 def prepared(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
-    """A control that was trained hardly at all, and both benchmarks built."""
+    """Return the workspace with a control trained for one epoch and both benchmarks built."""
     workspace.fetch(*made_documents(5, 40))
     workspace.write_config("controls", {"controls": {CONTROL: tiny_control(epochs=1)}})
     train(instance)
@@ -184,7 +160,7 @@ def prepared(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
     return workspace
 
 
-def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
+def test_pairs_of_another_control_are_not_applicable_and_cost_no_pass(
     prepared: Workspace, instance: dg.DagsterInstance
 ) -> None:
     reasons = {
@@ -220,7 +196,7 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
         run_job(job, instance, partition_key="made_8|two", selection=[dg.AssetKey("evaluations")])
 
 
-def test_a_reference_model_is_not_run_for_a_pair_that_does_not_belong(
+def test_a_reference_model_is_not_run_for_a_pair_that_is_not_applicable(
     prepared: Workspace, instance: dg.DagsterInstance, tiny_folder: Callable[[str], Path]
 ) -> None:
     prepared.write_models(
@@ -231,9 +207,7 @@ def test_a_reference_model_is_not_run_for_a_pair_that_does_not_belong(
     assert (loads, prepared.parts()) == ([], [])
 
 
-def test_nothing_of_a_control_and_nothing_on_request_is_requested(
-    workspace: Workspace, instance: dg.DagsterInstance
-) -> None:
+def test_sensors_request_no_control_and_nothing_on_request(workspace: Workspace, instance: dg.DagsterInstance) -> None:
     """The command line has registered a control's model between two others: a range over them would take it along."""
     workspace.fetch(*made_documents(5, 40))
     workspace.write_benchmarks(known=controlled(CONTROL), made=temporal([8]))
@@ -251,7 +225,7 @@ def test_nothing_of_a_control_and_nothing_on_request_is_requested(
     assert instance.get_dynamic_partitions("model") == ["one", "exposed", "two"]
 
 
-def test_a_model_that_does_not_belong_is_refused_before_anything_is_trained(workspace: Workspace) -> None:
+def test_a_model_of_another_control_is_refused_before_training(workspace: Workspace) -> None:
     for model, benchmark in (("one", "known"), ("exposed", "made")):
         result = workspace.run("audit", "--model", model, "--benchmark", benchmark)
         assert result.exit_code == 2

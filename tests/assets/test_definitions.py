@@ -1,10 +1,9 @@
-"""The code location as a whole: what every asset says of itself, and how the graph hangs together."""
+"""The code location: the metadata of every asset, and the graph."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -14,7 +13,7 @@ import assets
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.definitions import defs
-from audit_pipeline.pipeline.dagster.metadata import build_column_schema
+from audit_pipeline.pipeline.dagster.cell_events import build_column_schema
 from audit_pipeline.pipeline.registry import OBSERVED
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.store.paths import config_dir
@@ -85,7 +84,7 @@ def asset(definitions: dg.Definitions, key: str) -> dg.AssetsDefinition:
     return definitions.resolve_assets_def(dg.AssetKey.from_user_string(key))
 
 
-def test_there_is_one_asset_a_source_and_one_a_stage(specs: dict[str, dg.AssetSpec]) -> None:
+def test_every_source_and_every_stage_is_one_asset(specs: dict[str, dg.AssetSpec]) -> None:
     assert {key: spec.group_name for key, spec in specs.items()} == GROUPS
 
 
@@ -94,7 +93,7 @@ def test_the_graph_runs_from_documents_to_the_report(specs: dict[str, dg.AssetSp
     assert edges == EDGES
 
 
-def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.AssetSpec]) -> None:
+def test_every_asset_has_a_description_and_a_code_reference(specs: dict[str, dg.AssetSpec]) -> None:
     for key, spec in specs.items():
         is_observed = key in OBSERVED
         assert spec.description, key
@@ -105,12 +104,9 @@ def test_every_asset_says_what_it_is_and_which_code_it_runs(specs: dict[str, dg.
         [reference] = spec.metadata["dagster/code_references"].code_references
         assert Path(reference.file_path).parent == Path(assets.__file__).parent, key
         decorator = "observed_input(" if is_observed else "audit_asset("
-        assert _lines_from(reference).removeprefix("@").removeprefix("stage.").startswith(decorator), key
-
-
-def _lines_from(reference: Any) -> str:
-    """The source from the line that a code reference points to, as far as the asset's decorator is long."""
-    return "\n".join(Path(reference.file_path).read_text().splitlines()[reference.line_number - 1 :][:50])
+        # The decorator is longer than one line.
+        lines = Path(reference.file_path).read_text().splitlines()[reference.line_number - 1 :][:50]
+        assert "\n".join(lines).removeprefix("@").removeprefix("stage.").startswith(decorator), key
 
 
 def test_owners_are_those_of_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

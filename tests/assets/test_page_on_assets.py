@@ -1,4 +1,4 @@
-"""docs/adding-an-asset.md, typed: its package works as the page shows it, and its lists name every value."""
+"""docs/adding-an-asset.md: its package works, and its lists are complete."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from installed_example import command_with, evaluated_with, install
+from installed_example import install, run_with
 from made_workspace import Workspace
 
 from audit_pipeline.pipeline.stage import Group
@@ -15,28 +15,29 @@ from audit_pipeline.tables import table
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 PAGE = (Path(__file__).parents[2] / "docs" / "adding-an-asset.md").read_text(encoding="utf-8")
+QUICK_COMMAND = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from quick import empty_reports, few_detectors
+from audit_pipeline.cli import main
+with empty_reports(), few_detectors():
+    main()
+"""
 BLOCKS = dict(re.findall(r"^```(python|toml)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
+def test_the_asset_of_the_page_is_made_with_the_others(built: Workspace, tmp_path: Path) -> None:
     package = tmp_path / "typed" / "score_ranges_example"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "asset.py").write_text(BLOCKS["python"], encoding="utf-8")
     (tmp_path / "typed" / "pyproject.toml").write_text(BLOCKS["toml"], encoding="utf-8")
-    return install(tmp_path / "site", example=tmp_path / "typed")
-
-
-def test_the_asset_of_the_page_is_made_with_the_others(built: Workspace, site: Path) -> None:
-    done = command_with(site, "audit", "--model", "one", "--benchmark", "made_8")
+    site = install(tmp_path / "site", example=tmp_path / "typed")
+    done = run_with(site, "-c", QUICK_COMMAND, "audit", "--model", "one", "--benchmark", "made_8")
     assert done.returncode == 0, done.stderr
     [found] = built.query("SELECT count(*) AS n, bool_and(lowest <= highest) AS is_ordered FROM current_score_ranges")
     assert found["n"] > 0
     assert found["is_ordered"]
-    imports = "from audit_pipeline.definitions import defs\nfrom dagster import AssetKey"
-    deps = "sorted(k.to_user_string() for k in defs().resolve_asset_graph().get(AssetKey('score_ranges')).parent_keys)"
-    assert evaluated_with(site, imports, deps) == ["scores"]
 
 
 def test_the_page_names_every_value() -> None:

@@ -1,4 +1,4 @@
-"""A reference model and token frequencies in an audit: run once, counted once, and noticed when they change."""
+"""A reference model and token frequencies in an audit: computed once, and stale after a change."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from made_workspace import Workspace, count_loads, made_documents
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.runs import Runner, run_job
-from audit_pipeline.pipeline.dagster.scope_update import UpdateOutcome, update
+from audit_pipeline.pipeline.dagster.runs import Runner, UpdateOutcome, run_job, update
 from audit_pipeline.pipeline.plan import Planner, find_pair_state
 from audit_pipeline.pipeline.registry import OF_MODELS, STAGES
 from audit_pipeline.pipeline.stage import PAIR
@@ -25,7 +24,7 @@ PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
 
 @pytest.fixture
 def audited_with(workspace: Workspace) -> Workspace:
-    """Model one with model two as its reference, and a corpus of its own under the shipped name."""
+    """Return a workspace in which model two is the reference of model one, with a corpus of its own."""
     workspace.fetch(*made_documents(2, 40))
     workspace.build("made")
     folders = {name: workspace.model(name).located.folder for name in ("one", "two")}
@@ -45,7 +44,7 @@ def audit(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
 
 
 def reasons(workspace: Workspace) -> set[str | None]:
-    """Why the pairs are to be audited again; empty where they are done."""
+    """Return the reasons why pairs have to be audited again. There is none if all are done."""
     of_pairs = [stage for stage in OF_MODELS if stage.dimensions == PAIR]
     there = look(workspace)
     made = there.plan(Scope(pairs=tuple(PAIRS)), of_pairs)
@@ -62,7 +61,7 @@ def look(workspace: Workspace) -> Planner:
 def count(
     workspace: Workspace, definitions: dg.Definitions, instance: dg.DagsterInstance, told: list[str]
 ) -> UpdateOutcome:
-    """Count what an audit of the model counts."""
+    """Count the tokens that an audit of the model needs."""
     runner = Runner(definitions.resolve_job_def, instance, workspace.paths, told.append)
     return update(Scope(models=("one",)), OF_MODELS, lambda: look(workspace), runner)
 
@@ -90,10 +89,10 @@ def test_the_reference_model_is_loaded_once_before_its_model(
     # Another reference model: the pairs are not done any more.
     one = audited_with.model("one").located.folder
     audited_with.write_models(one={"path": one, "reference_model": str(one)})
-    assert reasons(audited_with) == {"the reference model changed since"}
+    assert reasons(audited_with) == {"the reference model changed"}
 
 
-def test_a_reference_model_that_is_not_there_costs_one_detector(
+def test_a_missing_reference_model_affects_one_detector(
     definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
 ) -> None:
     one = audited_with.model("one").located.folder
@@ -115,7 +114,7 @@ def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
 
     assert set(ensure()) == {"token_frequencies/sotu|one"}
     assert told == ["counting how often tokens occur in the corpus sotu for one (the detector dc_pdd compares with it)"]
-    assert reasons(audited_with) == {"the token frequencies changed since"}, "dc_pdd has what it needs now"
+    assert reasons(audited_with) == {"the token frequencies changed"}, "dc_pdd has what it needs now"
     audit(definitions, instance)
     assert reasons(audited_with) == set()
     assert statuses(audited_with, PAIRS[0])["dc_pdd"] == {"ok"}
@@ -127,7 +126,7 @@ def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
     assert ensure() == {}
 
 
-def test_a_corpus_that_cannot_be_had_says_so(
+def test_a_missing_corpus_is_an_error_with_its_path(
     definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
 ) -> None:
     register(instance, models=["one"])

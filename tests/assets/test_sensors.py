@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dagster as dg
 import pytest
 from made_workspace import Workspace
 
+from audit_pipeline import definitions
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.extras.maintenance import alerts
 from audit_pipeline.extras.maintenance import sensors as alert_sensors
-from audit_pipeline.pipeline.dagster import sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 
 
-class Ticking:
-    """A sensor, tick after tick."""
-
-    def __init__(self, sensor: Any, instance: dg.DagsterInstance) -> None:
-        self.sensor = sensor
-        self.instance = instance
-        self.cursor: str | None = None
-
-    def __call__(self) -> dg.SensorResult:
-        context = dg.build_sensor_context(instance=self.instance, cursor=self.cursor)
-        result: dg.SensorResult = self.sensor(context, data=AuditData())
-        self.cursor = result.cursor if result.cursor is not None else self.cursor
-        return result
-
-
 def said(result: dg.SensorResult) -> str:
-    """The words of a tick that asks for nothing."""
+    """Return the skip message of a tick."""
     assert result.skip_reason is not None
     return str(result.skip_reason.skip_message)
 
@@ -51,7 +34,15 @@ def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.Dag
 
     built.monkeypatch.setattr(alerts, "post_changes", post)
     built.monkeypatch.delenv("CORPUS_AUDIT_WEBHOOK", raising=False)
-    tick = Ticking(alert_sensors.alert_finding_changed, instance)
+    cursors: list[str | None] = [None]
+
+    def tick() -> dg.SensorResult:
+        context = dg.build_sensor_context(instance=instance, cursor=cursors[-1])
+        result = alert_sensors.alert_finding_changed(context, data=AuditData())
+        assert isinstance(result, dg.SensorResult)
+        cursors.append(result.cursor if result.cursor is not None else cursors[-1])
+        return result
+
     assert said(tick()) == "CORPUS_AUDIT_WEBHOOK is not set."
     built.monkeypatch.setenv("CORPUS_AUDIT_WEBHOOK", "https://hook.example/1")
     assert said(tick()) == "The warehouse is not built yet."
@@ -65,19 +56,19 @@ def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.Dag
     assert said(tick()) == "Posted the changes of 1 pairs.", "the next tick posts what the last one could not"
     assert [list(changes) for changes in posted] == [[("two", "made_8")]]
     assert said(tick()) == "The warehouse has not changed since the last tick."
-    assert len(str(tick.cursor)) < 30, "the cursor is stored with every tick"
+    assert len(str(cursors[-1])) < 30, "the cursor is stored with every tick"
     build_warehouse(built.paths)
     assert "None of" in said(tick())
     assert len(posted) == 1
 
 
-def test_the_hub_is_not_asked_where_nothing_is_watched(workspace: Workspace) -> None:
+def test_the_hub_is_not_queried_if_no_owner_is_watched(workspace: Workspace) -> None:
     with dg.build_sensor_context() as context:
-        skipped = sensors.hub_watcher(context)
+        skipped = definitions.hub_watcher(context)
     assert "names no owner" in str(skipped.skip_message)
 
 
-def test_a_hub_that_cannot_be_reached_ends_the_tick_with_words(workspace: Workspace) -> None:
+def test_an_unreachable_hub_ends_the_tick_with_a_reason(workspace: Workspace) -> None:
     workspace.write_config("watch", {"hub": ["some-owner"]})
 
     def unreachable(name: str) -> None:
@@ -85,5 +76,5 @@ def test_a_hub_that_cannot_be_reached_ends_the_tick_with_words(workspace: Worksp
 
     workspace.monkeypatch.setattr("audit_pipeline.models.model_proposals.list_candidates", unreachable)
     with dg.build_sensor_context() as context, pytest.raises(TransientError, match="some-owner"):
-        sensors.hub_watcher(context)
+        definitions.hub_watcher(context)
     assert not (workspace.config / "models.proposed.yaml").exists()

@@ -1,4 +1,4 @@
-"""examples/stage_package, installed: its asset, its place in an audit, its table and its section."""
+"""examples/stage_package as an installed package: its asset, table and report section."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import pytest
 from installed_example import STAGE_EXAMPLE, command_with, evaluated_with, install
 from made_workspace import Workspace
 
+from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.store.paths import model_page_path
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
-STAGES = "from audit_pipeline.pipeline.registry import STAGES"
-DEFINITIONS = "from audit_pipeline.definitions import defs\nfrom dagster import AssetKey\nd = defs()"
+DEFINITIONS = """
+from audit_pipeline.definitions import defs
+from audit_pipeline.pipeline.whole_configuration import load_configuration
+from dagster import AssetKey
+d = defs()
+"""
 
 
 @pytest.fixture
@@ -32,24 +37,30 @@ def command(site: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_its_asset_has_partitions_checks_and_a_place_behind_the_scores(built: Workspace, site: Path) -> None:
+def test_its_asset_has_partitions_and_checks_and_its_broken_entries_are_named(built: Workspace, site: Path) -> None:
+    built.write_config("stages", {"group_means": {"fewest_texts": 0}, "group_maens": {}})
     asset = "d.resolve_assets_def(AssetKey('group_means'))"
     key = "AssetKey('group_means')"
-    said = evaluated_with(
+    partitions, checks, deps, is_in_job, problems = evaluated_with(
         site,
         DEFINITIONS,
         f"[[one.name for one in {asset}.partitions_def.partitions_defs], "
         f"sorted(c.name for c in {asset}.check_specs if c.asset_key == {key}), "
         f"[d.asset_key.to_user_string() for d in {asset}.specs_by_key[{key}].deps], "
-        f"{key} in d.resolve_job_def('audit_pairs').asset_layer.selected_asset_keys]",
+        f"{key} in d.resolve_job_def('audit_pairs').asset_layer.selected_asset_keys, "
+        "[str(problem) for problem in load_configuration().problems]]",
     )
-    checks = ["every_pair_ran", "some_group_compared", "values_in_limits"]
-    assert said == [["benchmark", "model"], checks, ["scores"], True]
-    assert not evaluated_with(None, STAGES, "[one.name for one in STAGES if one.name == 'group_means']")
+    assert (partitions, deps, is_in_job) == (["benchmark", "model"], ["scores"], True)
+    assert checks == ["every_pair_ran", "some_group_compared", "values_in_limits"]
+    [wrong_option, wrong_name] = problems
+    assert "fewest_texts" in wrong_option
+    assert "group_maens" in wrong_name
+    assert "did you mean group_means?" in wrong_name
+    assert "group_means" not in {stage.name for stage in STAGES}, "it is installed in the other process alone"
 
 
 @pytest.mark.slow
-def test_an_audit_makes_it_and_everything_knows_it(built: Workspace, site: Path) -> None:
+def test_an_audit_makes_the_asset_and_every_command_includes_it(built: Workspace, site: Path) -> None:
     audit = ("audit", "--model", "one", "--benchmark", "made_8")
     assert "auditing one on made_8" in command(site, *audit)
     [found] = built.query("SELECT count(*) AS n, min(detector) AS detector FROM current_group_means")
@@ -87,22 +98,10 @@ def test_an_audit_makes_it_and_everything_knows_it(built: Workspace, site: Path)
     assert not list(built.paths.root.rglob("group_means/**/*.parquet"))
 
 
-def test_what_is_wrong_with_its_entry_is_told(built: Workspace, site: Path) -> None:
-    built.write_config("stages", {"group_means": {"fewest_texts": 0}, "group_maens": {}})
-    loading = "from audit_pipeline.pipeline.whole_configuration import load_configuration"
-    told = "".join(evaluated_with(site, loading, "[str(problem) for problem in load_configuration().problems]"))
-    assert "fewest_texts" in told
-    assert "group_maens" in told
-    assert "did you mean group_means?" in told
-
-
-def test_an_asset_of_other_partitions_than_its_job_is_left_out_and_the_rest_goes_on(
-    built: Workspace, site: Path
-) -> None:
+def test_an_asset_with_other_partitions_than_its_job_is_skipped(built: Workspace, site: Path) -> None:
     module = site / "group_means_example" / "asset.py"
     module.write_text(module.read_text().replace("partitions=PAIR,", 'partitions=("benchmark",),'), encoding="utf-8")
     done = command_with(site, "audit", "--model", "one", "--benchmark", "made_8", "--dry-run")
     assert done.returncode == 0, done.stderr
     [line] = [line for line in done.stderr.splitlines() if "is skipped" in line]
     assert "(its partitions are ('benchmark',), but its job audit_pairs has the partitions" in line
-    assert evaluated_with(site, DEFINITIONS, "sorted(job.name for job in d.resolve_all_job_defs())")

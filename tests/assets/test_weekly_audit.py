@@ -1,4 +1,4 @@
-"""The weekly audit: what has changed is fetched, built, audited and published; where nothing has, it says so."""
+"""The weekly audit: changes are fetched, built, audited and published."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def instance(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
 
 
 class Weeks:
-    """Runs the job as the schedule's run does, and reads back what it said and which runs it made."""
+    """Runs of the weekly job, with their summary and the runs that they started."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance
@@ -71,7 +71,7 @@ def week(instance: dg.DagsterInstance) -> Weeks:
     return Weeks(instance)
 
 
-def test_from_nothing_to_a_report_and_then_nothing_new(workspace: Workspace, week: Weeks) -> None:
+def test_an_empty_workspace_is_audited_and_then_nothing_is_new(workspace: Workspace, week: Weeks) -> None:
     loads = count_loads(workspace.monkeypatch)
     week()
     assert week.jobs == ["refresh_sources", *["build_benchmarks"] * 2, *["audit_pairs"] * 2, "publish"]
@@ -85,8 +85,8 @@ def test_from_nothing_to_a_report_and_then_nothing_new(workspace: Workspace, wee
     assert loads == []
 
 
-def test_conditions_wait_for_it(workspace: Workspace, week: Weeks) -> None:
-    """They ask whether an audit is at work, and between two runs of a weekly audit Dagster knows of none."""
+def test_conditions_wait_for_the_weekly_audit(workspace: Workspace, week: Weeks) -> None:
+    """Between two runs of a weekly audit, Dagster has no running run."""
     at_work: list[bool] = []
 
     def note(*arguments: Any) -> weekly.WeeklySummary:
@@ -98,7 +98,7 @@ def test_conditions_wait_for_it(workspace: Workspace, week: Weeks) -> None:
     assert (at_work, has_running_audit(workspace.paths)) == ([True], False)
 
 
-def test_what_is_on_request_and_a_controls_models_are_left_alone(workspace: Workspace, week: Weeks) -> None:
+def test_benchmarks_on_request_and_models_of_controls_are_not_audited(workspace: Workspace, week: Weeks) -> None:
     folders = {name: {"path": workspace.model(name).located.folder} for name in ("one", "two")}
     workspace.write_models(**folders, exposed={"control": {"name": "check", "role": "exposed"}})
     workspace.write_config("controls", {"controls": {"check": tiny_control()}})
@@ -155,7 +155,7 @@ def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: 
 
 
 @pytest.mark.slow
-def test_what_fails_is_named_and_the_rest_goes_on(workspace: Workspace, week: Weeks) -> None:
+def test_failures_are_reported_and_the_rest_is_audited(workspace: Workspace, week: Weeks) -> None:
     week()
     workspace.hold(missing=[MissingPart(name, "no route to host", name) for name in COLLECTIONS])
     rows_file = {"builder": "labelled", "description": "gone", "path": "gone", "split": "Rows", "words": [8]}
@@ -219,7 +219,7 @@ def test_one_bad_pair_keeps_no_other_from_being_audited(workspace: Workspace, we
     assert {row["status"] for row in workspace.query("SELECT status FROM coverage")} == {"done"}
 
 
-def test_the_schedule_is_off_until_somebody_turns_it_on() -> None:
+def test_the_schedule_is_off_by_default() -> None:
     [weekly_audit] = defs().schedules or []
     assert isinstance(weekly_audit, dg.ScheduleDefinition)
     assert weekly_audit.default_status is dg.DefaultScheduleStatus.STOPPED

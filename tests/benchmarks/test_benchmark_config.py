@@ -137,7 +137,7 @@ def test_an_unknown_name_lists_similar_names(tmp_path: Path, monkeypatch: pytest
         ("  notes:", f"  {'n' * 58}:", "family n+: n+… cannot name a benchmark: .* takes 61 bytes, but .* 60 bytes"),
         ("seed: 1", "seed: 1\n    combined: [loss, loss]", "notes: combined: a value occurs twice"),
         ("builder: temporal", "builder: temproal", "notes: builder: must be .*; did you mean temporal"),
-        ("benchmarks:", "families:", "must hold one key, 'benchmarks'"),
+        ("benchmarks:", "families:", "must have one key, 'benchmarks'"),
         ("benchmarks:", "benchmarks: [", "cannot be read"),
     ],
 )
@@ -219,7 +219,7 @@ def test_missing_empty_and_ambiguous_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no family"):
         load_benchmarks(tmp_path)
     for families, told in (
-        ("  notes:\n", "family notes: the entry holds no keys"),
+        ("  notes:\n", "family notes: the entry has no keys"),
         (
             f"  notes:\n{TEMPORAL}  notes_32:\n{TEMPORAL}",
             "family notes_32: its name is also the name of a benchmark of",

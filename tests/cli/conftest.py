@@ -14,15 +14,11 @@ from tiny_models import single_threaded
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
+def workspace(workspace: Workspace) -> Workspace:
     """Return a workspace with a model and an unbuilt benchmark family."""
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
-        made.write_benchmarks(made=temporal([8, 12]))
-        made.hold(*made_documents(2, 40))
-        yield made
+    workspace.write_benchmarks(made=temporal([8, 12]))
+    workspace.hold(*made_documents(2, 40))
+    return workspace
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,7 @@ from made_workspace import NEW, SOURCE, Workspace, count_loads, made_document, m
 
 from audit_pipeline.benchmarks.built_benchmark import assess_split, read_built
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.publication import build_warehouse
-from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.pipeline.registry import build_warehouse, get_stage
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import model_page_path
 
@@ -28,7 +27,7 @@ def test_a_second_audit_runs_nothing_and_needs_no_heavy_package(audited: Workspa
     done = run_in_a_new_process(["audit", "--model", "tiny", "--benchmark", "made"])
     *shown, heavy = done.stdout.splitlines()
     assert heavy == "[]"
-    assert done.stderr == "• tiny on made_8, made_12: everything is up to date, nothing is run\n"
+    assert done.stderr == "• tiny on made_8, made_12: everything is up to date, so nothing is run\n"
     assert "made_8: screening only; split: undetermined" in done.stdout
     assert shown[-1] == f"Report: {audited.paths.report}"
     after = {path: path.stat().st_mtime_ns for path in audited.paths.root.rglob("*") if path.is_file()}
@@ -55,10 +54,10 @@ def again(workspace: Workspace, *options: str, because: str) -> list[str]:
 
 @pytest.mark.parametrize("stage", ["scores", pytest.param("evaluations", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("no_report")
-def test_other_code_runs_a_pair_again_from_the_stage_that_it_is_of(audited_copy: Workspace, stage: str) -> None:
+def test_changed_code_runs_a_pair_again_from_its_stage(audited_copy: Workspace, stage: str) -> None:
     audited_copy.monkeypatch.setitem(get_stage(stage).__dict__, "code_version", "another")
     what = {"scores": "scores", "evaluations": "evaluates"}[stage]
-    assert again(audited_copy, because=f"the code that {what} changed since") == [AUDITED, PUBLISHED]
+    assert again(audited_copy, because=f"the code that {what} changed") == [AUDITED, PUBLISHED]
     for table, runs in (("scores", 2 if stage == "scores" else 1), ("evaluations", 2)):
         history = f"SELECT count(DISTINCT run_id) AS runs FROM {table} WHERE benchmark = 'made_8'"
         assert json.loads(told(audited_copy.run("sql", history, "--format", "json"))) == {"runs": runs}
@@ -66,11 +65,11 @@ def test_other_code_runs_a_pair_again_from_the_stage_that_it_is_of(audited_copy:
         assert json.loads(told(audited_copy.run("sql", current, "--format", "json"))) == {"runs": 1}
     assert "0 row(s)" in told(audited_copy.run("sql", "SELECT * FROM lineage_gaps"))
     states = told(audited_copy.run("sql", "SELECT DISTINCT reason FROM coverage WHERE benchmark = 'made_8'"))
-    assert "changed since" not in states
+    assert "changed" not in states
 
 
 @pytest.mark.usefixtures("no_report")
-def test_of_several_pairs_only_those_that_are_not_done_are_run(audited_copy: Workspace) -> None:
+def test_only_pairs_that_are_not_done_are_run(audited_copy: Workspace) -> None:
     audited_copy.write_benchmarks(made=temporal([8, 10, 12]))
     loads = count_loads(audited_copy.monkeypatch)
     result = audited_copy.run("audit", "--model", "tiny", "--benchmark", "made")
@@ -86,14 +85,11 @@ def test_of_several_pairs_only_those_that_are_not_done_are_run(audited_copy: Wor
     assert [(row["benchmark"], row["runs"]) for row in found] == [("made_10", 1), ("made_12", 1), ("made_8", 1)]
 
 
-def test_coverage_says_of_a_pair_what_its_audit_says(
-    audited_copy: Workspace, tiny_folder: Callable[[str], Path]
-) -> None:
-    statistics = "the start token, the window or the form of the token statistics changed since"
+def test_coverage_and_dry_run_have_the_same_reason(audited_copy: Workspace, tiny_folder: Callable[[str], Path]) -> None:
+    statistics = "the start token, the window or the form of the token statistics changed"
     for changed, why in (
-        ({"start_token_policy": "tokenizer"}, statistics),
         ({"window": 16}, statistics),
-        ({"reference_model": "other"}, "the reference model changed since"),
+        ({"reference_model": "other"}, "the reference model changed"),
     ):
         tiny: dict[str, Any] = {"path": tiny_folder("llama"), **changed}
         audited_copy.write_models(tiny=tiny, other={"path": tiny_folder("gpt_neox")})
@@ -118,7 +114,7 @@ def coverage(workspace: Workspace) -> dict[str, Any]:
 def test_a_split_of_an_earlier_version_is_assessed_again_and_coverage_and_dry_run_say_so(
     audited_copy: Workspace,
 ) -> None:
-    paths, why = audited_copy.paths, "the code that assesses the split changed since"
+    paths, why = audited_copy.paths, "the code that assesses the split changed"
     assess_split(read_built(paths, "made_8"), paths, LineageStep.now("older", "split_quality", "0"))
     build_warehouse(paths)
     assert coverage(audited_copy) == {"status": "stale", "reason": why}
@@ -129,20 +125,20 @@ def test_a_split_of_an_earlier_version_is_assessed_again_and_coverage_and_dry_ru
 
 
 @pytest.mark.usefixtures("no_report")
-def test_what_is_done_is_audited_again_where_that_is_asked(audited_copy: Workspace) -> None:
-    assert again(audited_copy, "--again", because="it is asked for again") == [AUDITED, PUBLISHED]
+def test_again_repeats_a_finished_audit(audited_copy: Workspace) -> None:
+    assert again(audited_copy, "--again", because="the audit was requested again") == [AUDITED, PUBLISHED]
     history = "SELECT count(DISTINCT run_id) AS runs FROM evaluations WHERE benchmark = 'made_8'"
     assert json.loads(told(audited_copy.run("sql", history, "--format", "json"))) == {"runs": 2}
 
 
 @pytest.mark.slow
-def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Workspace) -> None:
+def test_missing_or_damaged_published_files_are_rebuilt(audited_copy: Workspace) -> None:
     audited_copy.paths.report.unlink()
     assert again(audited_copy, because="") == [PUBLISHED]
     assert audited_copy.paths.report.exists()
     audited_copy.paths.warehouse.write_bytes(b"damaged")
     assert again(audited_copy, because="") == [PUBLISHED]
-    assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
+    assert "so nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
 
 
 @pytest.mark.slow
@@ -150,7 +146,7 @@ def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Wo
     ("table", "damage"),
     [("scores", "a flipped bit"), ("scores", "deleted"), ("evaluations", "deleted"), ("decisions", "a flipped bit")],
 )
-def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: str, damage: str) -> None:
+def test_a_lost_finding_is_reported_and_made_again(audited_copy: Workspace, table: str, damage: str) -> None:
     [file] = audited_copy.paths.table(table).glob("partition=made_8*/*.parquet")
     if damage == "deleted":
         file.unlink()
@@ -164,9 +160,9 @@ def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: s
         assert f"skipped a damaged file of the table {table}: made_8|tiny (run " in report.stderr
         page = model_page_path(audited_copy.paths.reports, "tiny").read_text(encoding="utf-8")
         assert "partition is not as written" in page
-    because = f"a file of its {'scores' if table == 'scores' else 'evaluations'} is damaged or gone"
+    because = f"a file of its {'scores' if table == 'scores' else 'evaluations'} is damaged or missing"
     assert again(audited_copy, because=because) == [AUDITED, PUBLISHED]
-    assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
+    assert "so nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
     if damage == "deleted":
         seen = audited_copy.run("doctor", "--deep")
         assert seen.exit_code == 0, "the doctor's advice was followed"

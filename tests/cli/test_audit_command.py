@@ -1,4 +1,4 @@
-"""`corpus-audit audit` and what makes its benchmarks: what it is asked for, what it prints, and what it refuses."""
+"""`corpus-audit audit` and `benchmarks --build`: their output, dry runs and refusals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from click.testing import Result
 from made_workspace import SOURCE, Workspace, count_loads, made_documents, made_text, temporal
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import MissingPart
-from audit_pipeline.sources.config import all_sources
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 
@@ -41,7 +39,7 @@ CANNOT_BE_HAD = {
 }
 
 
-def test_models_that_cannot_be_had_are_not_audited(
+def test_unusable_models_are_refused_before_anything_is_fetched(
     audited_copy: Workspace, tmp_path: Path, tiny_folder: Callable[[str], Path]
 ) -> None:
     broken, runs = broken_models(tmp_path, tiny_folder("llama")), len(audited_copy.runs())
@@ -57,7 +55,7 @@ def test_models_that_cannot_be_had_are_not_audited(
                 assert list(instance.get_dynamic_partitions("model")) == ["tiny"]
 
 
-def test_an_audit_ends_with_findings_and_the_way_to_the_report(audited_root: tuple[Path, Result]) -> None:
+def test_an_audit_prints_its_steps_findings_and_the_path_of_the_report(audited_root: tuple[Path, Result]) -> None:
     root, result = audited_root
     shown = told(result)
     for benchmark, table in tables_of_findings(shown).items():
@@ -77,7 +75,7 @@ def test_an_audit_ends_with_findings_and_the_way_to_the_report(audited_root: tup
     assert "tokens" in result.stderr, "progress was shown"
 
 
-def test_without_a_command_it_says_what_is_there_and_what_to_do_next(audited: Workspace) -> None:
+def test_without_a_command_the_state_and_next_commands_are_printed(audited: Workspace) -> None:
     shown = told(audited.run())
     assert "1 model audited on 2 benchmarks, in " in shown
     assert str(audited.paths.report) in shown
@@ -88,13 +86,13 @@ def test_without_a_command_it_says_what_is_there_and_what_to_do_next(audited: Wo
     assert len(json.loads(told(audited.run("sql", "FROM not_audited", "--json")))["rows"]) == 1
 
 
-def test_what_is_to_be_fetched_again_has_no_dry_run(workspace: Workspace) -> None:
+def test_refresh_cannot_be_combined_with_a_dry_run(workspace: Workspace) -> None:
     done = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--refresh")
     assert done.exit_code == 2
     assert "--dry-run cannot be combined with --refresh" in done.stderr
 
 
-def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Workspace) -> None:
+def test_missing_parts_of_a_source_and_skipped_rows_are_reported(workspace: Workspace) -> None:
     workspace.hold(*made_documents(2, 40, ["alder"]), missing=[MissingPart("birch", "no route to host", "birch")])
     result = workspace.run("benchmarks", "--build", "made_8")
     told(result)
@@ -110,7 +108,7 @@ def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Works
     assert line.startswith("• skipped in rows_8: 2 row(s), the first Rows.jsonl:5: broken JSON")
 
 
-def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) -> None:
+def test_a_dry_run_runs_nothing_and_prints_the_cost(audited: Workspace) -> None:
     parts, runs = audited.parts(), len(audited.runs())
     loads = count_loads(audited.monkeypatch)
     audited.monkeypatch.setattr("audit_pipeline.models.weights.load_weights", lambda *given: pytest.fail("loaded"))
@@ -134,7 +132,7 @@ def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) 
     assert audited.run(*command, "base", "--fail-on", "stale").exit_code == 0, "it is up to date"
 
 
-def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(workspace: Workspace) -> None:
+def test_a_dry_run_of_an_unbuilt_benchmark_lists_the_first_steps(workspace: Workspace) -> None:
     command = ("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run")
     first = answered(workspace.run(*command, "--json"))
     assert (first["not_built"], first["plans"]) == (["made_8"], [])
@@ -159,7 +157,7 @@ def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(wor
 
 
 @pytest.mark.slow
-def test_the_demo_ends_with_what_to_do_next(workspace: Workspace) -> None:
+def test_the_demo_ends_with_the_next_commands(workspace: Workspace) -> None:
     how = {"prefix": 12, "suffix": 8, "stride": "tiled", "near_verbatim": 2}
     recited = temporal([8], description="A test of the instrument, not news.", extraction=how)
     workspace.write_benchmarks(demo=temporal([8]), famous_texts=recited)
@@ -169,7 +167,7 @@ def test_the_demo_ends_with_what_to_do_next(workspace: Workspace) -> None:
     assert shown.index("demo_8:") < shown.index("A test of the instrument, not news.") < shown.index("famous_texts_8:")
     runs = len(workspace.runs())
     again = workspace.run("demo", "--model", "tiny")
-    assert "tiny on famous_texts_8: everything is up to date, nothing is run" in again.stderr
+    assert "tiny on famous_texts_8: everything is up to date, so nothing is run" in again.stderr
     assert len(workspace.runs()) == runs
     for command in (
         "dev",
@@ -182,28 +180,7 @@ def test_the_demo_ends_with_what_to_do_next(workspace: Workspace) -> None:
     assert str(workspace.paths.root) in shown
 
 
-@pytest.mark.usefixtures("few_detectors")
-def test_texts_of_the_users_own(workspace: Workspace, tmp_path: Path) -> None:
-    rows = [
-        {"body": made_text(f"{year} {place}", 30), "day": f"{year}-05-01", "book": f"{year} {place // 2}"}
-        for year in (2019, 2025)
-        for place in range(6)
-    ]
-    undated = {"body": "undated", "day": "May", "book": "x"}
-    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, [*rows, undated])))
-    columns = {"text_column": "body", "date_column": "day", "group_column": "book"}
-    workspace.write_config("sources", {"local_files": {"path": str(tmp_path / "own.jsonl"), **columns}})
-    assert all_sources()["local_files"].fetch is local_files.fetch
-    workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
-    result = workspace.run("audit", "--model", "tiny", "--benchmark", "own")
-    assert "• fetching documents: local_files" in result.stderr
-    assert "• left out of local_files: 1, the first own.jsonl!1 of 13 dates: cannot be read" in result.stderr
-    assert "own_8: screening only" in told(result)
-    groups = set(read_built(workspace.paths, "own_8").examples.column("group").to_pylist())
-    assert groups == {row["book"] for row in rows}
-
-
-def test_texts_of_the_users_own_that_nobody_has_named(workspace: Workspace) -> None:
+def test_unconfigured_local_files_are_an_error(workspace: Workspace) -> None:
     workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
     for command in (("audit", "--model", "tiny", "--benchmark", "own"), ("benchmarks", "--build", "own")):
         error = error_of(workspace.run(*command))
@@ -212,7 +189,7 @@ def test_texts_of_the_users_own_that_nobody_has_named(workspace: Workspace) -> N
     assert not workspace.runs()
 
 
-def test_an_audit_as_json_holds_what_its_table_shows(
+def test_the_json_of_an_audit_has_the_values_of_its_table(
     audited_copy: Workspace, audited_root: tuple[Path, Result]
 ) -> None:
     arguments = ("audit", "--model", "tiny", "--benchmark", "made")

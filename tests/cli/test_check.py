@@ -1,4 +1,4 @@
-"""The command check: from a folder of own files to the report, once more, with more, and with what cannot be used."""
+"""The command check: first, repeated and extended checks of files, and refusals."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
+from cli_results import answered
 from click.testing import CliRunner, Result
 from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
 
 from audit_pipeline.cli import main
-from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.check_workspace import ensure_workspace, find_check_workspace
+from audit_pipeline.pipeline.check_workspace import create_workspace, ensure_workspace, find_check_workspace
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
@@ -38,7 +37,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where somebody works, with a configuration of theirs that has a model called tiny."""
+    """Yield a user's folder with a configuration that has the model tiny."""
     with quick_folder(tmp_path) as quick:
         here = quick / "here"
         create_workspace(here)
@@ -69,20 +68,12 @@ def shelf(folder: Path, name: str, count: int, words: int = 150) -> None:
         (folder / name / f"{number}.txt").write_text(text)
 
 
-def said(result: Result) -> dict[str, Any]:
-    assert result.exit_code == 0, result.stderr
-    document: dict[str, Any] = json.loads(result.stdout)
-    return document
-
-
 @pytest.mark.slow
-def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_inside(
-    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_sealed_before_the_model_is_run(folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf(folder, "books", 2)
     shelf(folder, "new", 3)
     given = ("books", "--held-out", "new", "--model", "tiny", "--json")
-    first = said(check(*given, "--seal"))
+    first = answered(check(*given, "--seal"))
     assert first["plans"]["own_files_64"]["timestamped_at"] is None
     paths = DataPaths(folder / "corpus-audit-check" / "data")
     columns = "SELECT kind, plan_sha256, passes_before, texts_in_cache, deviations, plans_sealed FROM plan_in_force"
@@ -90,7 +81,7 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     expected = {("detectors", sealed, 0, 0, 0, 1), ("search", sealed, 0, 0, 0, 1)}
     assert {tuple(row.values()) for row in query_warehouse(paths.warehouse, columns).to_pylist()} == expected
     monkeypatch.chdir(paths.root.parent)
-    again = said(check("../books", "--held-out", "../new", *given[3:], "--seal"))
+    again = answered(check("../books", "--held-out", "../new", *given[3:], "--seal"))
     assert again["plans"]["own_files_64"] == first["plans"]["own_files_64"], "what is sealed is not sealed anew"
     assert (again["workspace"], again["work"]["tokens"]) == (str(paths.root.parent), 0), "no workspace in a workspace"
     assert not (paths.root.parent / "corpus-audit-check").exists()
@@ -101,7 +92,7 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     )
 
 
-def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
+def test_the_default_workspace_is_the_one_in_use_if_check_created_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("books", "new"):
@@ -116,7 +107,7 @@ def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
 
 
 @pytest.mark.slow
-def test_from_a_folder_to_the_report_and_again_with_more(
+def test_a_first_check_a_repeated_check_and_an_extended_check(
     folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf(folder, "books", 3)
@@ -124,7 +115,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     shelf(folder, "old", 4)
     (folder / "books" / "cut.pdf").write_bytes(b"%PDF")
 
-    first = said(check("books", "--model", "tiny", "--json"))
+    first = answered(check("books", "--model", "tiny", "--json"))
     made = folder / "corpus-audit-check"
     paths = DataPaths(made / "data")
     assert [side["documents"] for side in first["sides"]] == [3]
@@ -140,12 +131,12 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert again.exit_code == 0, again.stderr
     assert "(unchanged)" in again.stdout
     assert "To run: nothing. All results are in the cache." in again.stdout
-    assert "everything is up to date, nothing is run" in again.stderr
+    assert "everything is up to date, so nothing is run" in again.stderr
     assert "own_files_64: Nothing found word for word in 3 documents." in again.stdout
     assert "The search would have found a passage that the model gives" in again.stdout
     assert check("books", "--model", "tiny", "--dry-run", "--fail-on", "stale").exit_code == 0, "it is up to date"
 
-    more = said(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
+    more = answered(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
     assert more["written"] == ["sources.yaml", "benchmarks.yaml"]
     tested = query_warehouse(
         paths.warehouse, "SELECT \"group\", p_value FROM group_tests WHERE detector = 'loss'"
@@ -172,40 +163,40 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert any("another.txt" in row["document_id"] for row in found)
 
 
-def test_a_dry_run_makes_no_workspace_and_offers_the_instrument_check(
+def test_a_dry_run_creates_no_workspace_and_suggests_the_instrument_check(
     folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf(folder, "books", 2)
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(folder / "elsewhere"))
-    result = check("books/0.txt", "books/1.txt", "--model", "tiny", "--dry-run", "--workspace", "my check")
-    assert result.exit_code == 0, result.stderr
+    options = ("--model", "tiny", "--dry-run", "--workspace", "my check", "--fail-on", "stale")
+    result = check("books/0.txt", "books/1.txt", *options)
+    assert result.exit_code == 1, "nothing was audited yet"
     assert not (folder / "my check").exists()
     assert not (folder / "elsewhere").exists(), "nor is anything written to the data folder"
     assert f"cd '{folder}/my check' && corpus-audit control instrument_check" in result.stdout
     assert "  0 (0.txt)" in result.stdout
     assert "To run: " in result.stdout
     assert "time about" in result.stdout
-    asked = ("books", "--model", "tiny", "--dry-run", "--fail-on", "stale")
-    assert check(*asked).exit_code == 1, "nothing of it was audited"
 
 
-def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> None:
+def test_short_rows_are_reported_as_too_short_for_extraction(folder: Path, check: Check) -> None:
     (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
     shown = check("rows.csv", "--model", "tiny", "--dry-run").stdout
     assert "12 of 12 documents are too short for extraction" in shown
     assert "search the documents for passages" not in shown
 
 
-def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path, check: Check) -> None:
+def test_documents_newer_than_the_model_are_suggested_as_held_out(folder: Path, check: Check) -> None:
     rows = [{"text": made_text(f"{year}", 120), "day": f"{year}-01-01"} for year in (2019, 2025)]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = said(check("rows.jsonl", "--date-column", "day", "--model", "tiny", "--dry-run", "--json"))
+    given = answered(check("rows.jsonl", "--date-column", "day", "--model", "tiny", "--dry-run", "--json"))
     assert given["stronger"][0].startswith("1 of the audited documents are dated 2024-06-01 or later")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
+def test_unusable_arguments_are_an_error_in_one_line_and_create_nothing(folder: Path, check: Check) -> None:
+    shelf(folder, "books", 2)
+    (folder / "rows.csv").write_text("a,b\none,two\nthree,four\n")
+    for arguments, problem in (
         (["nowhere"], "'nowhere' does not exist"),
         (["--held-out", "books"], "Missing argument 'FILES...'"),
         (["books", "--held-out"], "--held-out requires a file or a folder"),
@@ -217,16 +208,10 @@ def test_documents_newer_than_the_model_are_proposed_to_be_held_out(folder: Path
         ),
         (["books", "--held-out", "books/0.txt"], "the same text is audited and held-out at once"),
         (["rows.csv", "--text-column", "tekst"], "tekst"),
-    ],
-)
-def test_what_cannot_be_checked_is_one_line_and_nothing_is_made(
-    folder: Path, check: Check, arguments: list[str], problem: str
-) -> None:
-    shelf(folder, "books", 2)
-    (folder / "rows.csv").write_text("a,b\none,two\nthree,four\n")
-    result = check(*arguments, "--model", "tiny")
-    assert result.exit_code == 2, result.output
-    assert problem in result.stderr.splitlines()[-1], result.stderr
+    ):
+        result = check(*arguments, "--model", "tiny")
+        assert result.exit_code == 2, result.output
+        assert problem in result.stderr.splitlines()[-1], result.stderr
     assert not (folder / "corpus-audit-check").exists()
 
 

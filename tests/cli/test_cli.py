@@ -1,4 +1,4 @@
-"""The command line as a whole: what it lists, what it says of bad input, its answers in JSON, the doctor and the UI."""
+"""The command line: lists, errors, JSON, completion, doctor and dev."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_results import answered, error_of, run_in_a_new_process, texts_file, told
 from click.testing import CliRunner
+from live_workspace import find_free_ports
 from made_workspace import Workspace
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -20,7 +21,7 @@ from audit_pipeline.detectors.registry import REGISTRY, format_as_text
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
-def test_what_should_answer_at_once_needs_no_heavy_package(audited: Workspace) -> None:
+def test_help_lists_and_sql_load_no_heavy_package(audited: Workspace) -> None:
     done = run_in_a_new_process(["--help"], ["models"], ["sql", "SELECT count(*) FROM leaderboard"])
     assert done.stdout.splitlines()[-1] == "[]"
 
@@ -62,7 +63,7 @@ def test_models_and_benchmarks_are_listed(audited: Workspace) -> None:
 
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
-def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
+def test_lists_have_at_most_100_columns(command: str) -> None:
     """Use the shipped configuration."""
     lines = told(CliRunner().invoke(main, [command], catch_exceptions=False)).splitlines()
     [rows] = answered(CliRunner().invoke(main, [command, "--json"], catch_exceptions=False)).values()
@@ -70,24 +71,7 @@ def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
     assert [line.split()[0] for line in lines[1:]] == [row[command.removesuffix("s")] for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "command", "message"),
-    [
-        ("models", "models: [", ("models",), "is not valid YAML"),
-        ("benchmarks", "benchmarks: {}", ("audit", "--model", "tiny", "--benchmark", "made"), "holds no family"),
-        ("sources", "release_notes: 3", ("benchmarks", "--build", "made"), "section release_notes: must be a mapping"),
-    ],
-)
-def test_configurations_that_cannot_be_used(
-    workspace: Workspace, file: str, content: str, command: tuple[str, ...], message: str
-) -> None:
-    workspace.write_config(file, content)
-    error = error_of(workspace.run(*command))
-    assert message in error
-    assert f"{file}.yaml" in error
-
-
-def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path: Path) -> None:
+def test_unwritable_paths_are_an_error_in_one_line(workspace: Workspace, tmp_path: Path) -> None:
     texts = texts_file(tmp_path, "a text")
     result = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", texts / "below" / "o.parquet")
     assert str(texts) in error_of(result)
@@ -96,7 +80,7 @@ def test_what_the_machine_refuses_is_one_line_too(workspace: Workspace, tmp_path
     assert str(texts) in error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
 
 
-def test_what_is_to_be_forgotten_as_json(audited: Workspace) -> None:
+def test_a_dry_run_of_forget_lists_the_files_as_json(audited: Workspace) -> None:
     plan = answered(audited.run("forget", "--benchmark", "made_8", "--dry-run", "--json"))["would_go"]
     assert {row["what"] for row in plan} >= {"partition in Dagster"}
     assert all(row["files"] is None or row["files"] > 0 for row in plan)
@@ -116,7 +100,7 @@ def test_commands_and_options_are_completed() -> None:
     assert "--json" in completed("corpus-audit score --")
 
 
-def test_the_doctor_ends_with_one_where_something_is_wrong(audited_copy: Workspace) -> None:
+def test_the_doctor_exits_with_one_if_it_finds_a_problem(audited_copy: Workspace) -> None:
     assert all(row["ok"] is True for row in answered(audited_copy.run("doctor", "--json"))["findings"])
     part, *_ = audited_copy.parts()
     part.write_bytes(part.read_bytes()[:100])
@@ -158,28 +142,22 @@ def test_dev_starts_dagster_on_loopback_with_its_own_home(
     assert f"Report on http://127.0.0.1:{report_port}" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        (("--port", "{taken}"), "The UI cannot listen on 127.0.0.1:{taken}"),
-        (("--port", "{free}", "--report-port", "{taken}"), "The report cannot listen on 127.0.0.1:{taken}"),
-        (("--port", "{free}", "--report-port", "{free}"), "The report needs a port other than {free}"),
-        (("--port", "65535"), "The report needs a port other than 65535"),
-    ],
-)
-def test_dev_names_a_port_that_it_cannot_use_and_starts_nothing(
-    workspace: Workspace, options: Sequence[str], problem: str
-) -> None:
+def test_dev_names_an_unusable_port_and_starts_nothing(workspace: Workspace) -> None:
     workspace.monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("it was started"))
-    with socket.socket() as other, socket.socket() as released:
+    with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        released.bind(("127.0.0.1", 0))
-        ports = {"taken": other.getsockname()[1], "free": released.getsockname()[1]}
-        released.close()
-        result = workspace.run("dev", *(option.format(**ports) for option in options))
-    assert result.exit_code == 2
-    assert problem.format(**ports) in result.stderr
+        taken = other.getsockname()[1]
+        [free] = find_free_ports(1)
+        for options, problem in (
+            (("--port", taken), f"The UI cannot listen on 127.0.0.1:{taken}"),
+            (("--port", free, "--report-port", taken), f"The report cannot listen on 127.0.0.1:{taken}"),
+            (("--port", free, "--report-port", free), f"The report needs a port other than {free}"),
+            (("--port", 65535), "The report needs a port other than 65535"),
+        ):
+            result = workspace.run("dev", *map(str, options))
+            assert result.exit_code == 2
+            assert problem in result.stderr
     assert not workspace.paths.dagster_home.exists()
 
 

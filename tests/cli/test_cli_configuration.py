@@ -1,13 +1,13 @@
-"""The configuration on the command line: all that is wrong with it, one line each, and who is stopped by what."""
+"""Problems of the configuration on the command line: one line each, and only commands that need the entry stop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import SOURCE, Workspace, temporal
 
 from audit_pipeline.cli import main
 from audit_pipeline.store import paths
@@ -18,20 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    """Return a workspace with one valid entry and several invalid ones per file."""
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
-        made.write_config(
-            "models",
-            {"models": {"tiny": {"path": str(tiny_folder("llama"))}, "wrong": {"hub": "a/b", "dtyp": "float32"}}},
-        )
-        made.write_benchmarks(made=temporal([8]), lost=temporal([8], sources=[SOURCE, "relase_notes"]))
-        made.write_config("sources", {"books": {"foldr": "x"}})
-        made.hold(*made_documents(2, 40))
-        yield made
+def workspace(workspace: Workspace, tiny_folder: Callable[[str], Path]) -> Workspace:
+    """Return a workspace with one valid and one invalid entry per file."""
+    workspace.write_models(tiny={"path": tiny_folder("llama")}, wrong={"hub": "a/b", "dtyp": "float32"})
+    workspace.write_benchmarks(made=temporal([8]), lost=temporal([8], sources=[SOURCE, "relase_notes"]))
+    workspace.write_config("sources", {"books": {"foldr": "x"}})
+    return workspace
 
 
 PROBLEMS = [
@@ -42,12 +34,12 @@ PROBLEMS = [
 
 
 def told(result: Result, config: Path) -> list[str]:
-    """The problems on standard error, without their folder; steps are left out."""
+    """Return the problems on standard error without their folder and without steps."""
     return [line.removeprefix(f"{config}/") for line in result.stderr.splitlines() if not line.startswith("• ")]
 
 
 @pytest.mark.parametrize("command", ["benchmarks", "models"])
-def test_listing_names_every_problem_of_every_file_and_lists_the_rest(workspace: Workspace, command: str) -> None:
+def test_a_list_prints_every_problem_of_every_file_and_the_valid_entries(workspace: Workspace, command: str) -> None:
     result = workspace.run(command)
     assert result.exit_code == 0
     assert told(result, workspace.config) == PROBLEMS
@@ -55,61 +47,43 @@ def test_listing_names_every_problem_of_every_file_and_lists_the_rest(workspace:
     assert "lost" not in result.stdout
 
 
-def test_a_dry_run_names_them_too_and_goes_on_without_what_is_broken(workspace: Workspace) -> None:
-    workspace.fetch(*made_documents(2, 40))
-    workspace.build("made")
-    for benchmark in ("made", "all"):
-        result = workspace.run("audit", "--model", "tiny", "--benchmark", benchmark, "--dry-run")
-        assert result.exit_code == 0
-        assert told(result, workspace.config) == PROBLEMS
-        assert "made_8" in result.stdout
-        assert "lost" not in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (("benchmarks", "--build", "lost"), PROBLEMS[2]),
+def test_a_broken_entry_stops_the_command_that_names_it_with_its_line(workspace: Workspace) -> None:
+    for command, message in (
         (("benchmarks", "--build", "lost_8"), PROBLEMS[2]),
         (("audit", "--model", "tiny", "--benchmark", "lost"), PROBLEMS[2]),
         (("audit", "--model", "wrong", "--benchmark", "made"), PROBLEMS[1]),
         (("audit", "--model", "wrnog", "--benchmark", "made", "--dry-run"), "did you mean wrong?"),
         (("score", "--model", "wrong", "--texts", "x.txt", "--out", "y.parquet"), PROBLEMS[1]),
-        (("count", "--corpus", "x.txt", "--tokenizer", "wrong", "--out", "y.parquet"), PROBLEMS[1]),
-    ],
-)
-def test_who_asks_for_a_broken_entry_is_left_with_its_line_and_nothing_is_run(
-    workspace: Workspace, command: tuple[str, ...], told: str
-) -> None:
-    result = workspace.run(*command)
-    assert result.exit_code == 2
-    [line] = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    assert told in line
+    ):
+        result = workspace.run(*command)
+        assert result.exit_code == 2
+        [line] = result.stderr.splitlines()
+        assert line.startswith("Error: ")
+        assert message in line
     assert workspace.runs() == []
 
 
-def test_scoring_names_the_broken_models_and_scores_with_the_good_one(workspace: Workspace) -> None:
+def test_score_prints_the_problems_of_models_and_scores_with_a_valid_model(workspace: Workspace) -> None:
     texts = workspace.root / "texts.txt"
     texts.write_text("one text of some words\n")
     result = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", workspace.root / "out.parquet")
     assert result.exit_code == 0
     assert PROBLEMS[1] in told(result, workspace.config)
-    assert not any("section books" in line for line in result.stderr.splitlines()), "sources are not its business"
+    assert not any("section books" in line for line in result.stderr.splitlines()), "score does not read sources"
 
 
-def test_who_is_sent_to_a_file_of_the_package_is_told_how_to_have_one(workspace: Workspace) -> None:
+def test_an_error_that_names_a_file_of_the_package_suggests_init(workspace: Workspace) -> None:
     command = ("audit", "--model", "tiny", "--benchmark", "maed")
     assert "corpus-audit init" not in workspace.run(*command).stderr
     workspace.monkeypatch.setattr(paths, "SHIPPED", workspace.root)
     said = workspace.run(*command).stderr
     assert "no benchmark 'maed' in config/benchmarks.yaml; did you mean made" in said
-    assert "Run 'corpus-audit init' to create a workspace" in said
-    # Only where a file of the configuration is named.
+    assert "`corpus-audit init` creates your own workspace" in said
+    # The hint appears only if the error names a file of the configuration.
     assert "corpus-audit init" not in workspace.run("sql", "SELECT 1").stderr
 
 
-def test_canaries_beyond_all_use_are_refused_at_once(tmp_path: Path) -> None:
+def test_too_many_canaries_are_refused(tmp_path: Path) -> None:
     many = "1000000000"
     for wish in (("--sets", many), ("--sets", "1", "--alternatives", many)):
         result = CliRunner().invoke(main, ["canaries", *wish, "--out", str(tmp_path / "x.jsonl")])
@@ -118,7 +92,7 @@ def test_canaries_beyond_all_use_are_refused_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_workspace_is_laid_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_creates_a_workspace_and_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["init", "mine"])
     assert done.exit_code == 0
@@ -136,7 +110,7 @@ def test_a_workspace_is_laid_out_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (mine / "config" / "models.yaml").read_text() == "mine"
 
 
-def test_nothing_is_laid_out_beside_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_creates_nothing_beside_existing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     assert CliRunner().invoke(main, ["init"]).exit_code == 2

@@ -1,4 +1,4 @@
-"""The command compare: from two audits to a table, a report and words."""
+"""The command compare: its table, conclusions and report section."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def labelled(workspace: Workspace, *files: str, **changes: object) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """Two random models, both audited on 30 + 50 texts, of which 40% chose thresholds, and on 10 held-out ones."""
+    """Yield two random models, audited on 30 + 50 texts (40% for thresholds) and on 10 held-out texts."""
     root = tmp_path_factory.mktemp("compare")
     with pytest.MonkeyPatch.context() as patch, quick_folder(root) as folder:
         models = {name: save_model(root / name, seed=seed) for seed, name in enumerate(("base", "edited"))}
@@ -110,7 +110,7 @@ def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Wo
     assert len(every) == 2 * len(held)
 
 
-def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> None:
+def test_a_missing_input_is_one_line_with_the_command_to_run(audited: Workspace) -> None:
     audited.write_config("models", {"models": {**audited_models(audited), "new": {"path": str(other_model(audited))}}})
     for forget, arguments, told in (
         (
@@ -129,7 +129,7 @@ def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> Non
 
 
 def test_documents_that_are_still_reproduced_are_named(audited: Workspace) -> None:
-    """As extraction leaves it: the model after gives a passage of one of two documents."""
+    """The tables are those of an extraction that found a passage in one of two documents."""
     rows = [
         {
             **{"model": "edited", "benchmark": "shelf_12", "document_id": title, "title": title, "group": title},
@@ -158,7 +158,7 @@ WARNING = "compare again.</p>"
 
 
 def is_outdated(workspace: Workspace) -> list[bool]:
-    """Of the one comparison with other held-out texts that the page shows: what the page says of it, and its copy."""
+    """Return whether each comparison is outdated according to the page and its JSON copy."""
     done = workspace.run("report")
     assert done.exit_code == 0, done.output
     page = next(workspace.paths.reports.glob("*edited*.html"))
@@ -170,7 +170,7 @@ def is_outdated(workspace: Workspace) -> list[bool]:
 
 @pytest.mark.slow
 def test_a_comparison_of_other_texts_or_weights_is_marked(audited: Workspace) -> None:
-    """The last test: it changes what the others compare."""
+    """This test changes the inputs of the others, so it is the last."""
     asked(audited)
     asked(audited, "--holdout", "others")
     assert is_outdated(audited) == [False, False]

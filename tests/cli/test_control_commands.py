@@ -36,26 +36,20 @@ def with_control(workspace: Workspace) -> Iterator[Workspace]:
         yield workspace
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_unusable_controls_and_studies_are_refused(with_control: Workspace, tmp_path: Path) -> None:
+    texts = ("--texts", str(texts_file(tmp_path, "a text")), "--out", str(tmp_path / "o.parquet"))
+    for arguments, message in (
         (("control", "chekc"), "there is no control 'chekc' in config/controls.yaml; did you mean check?"),
         (("control",), "there is no control 'instrument_check' in config/controls.yaml; configured: check, lone"),
         (("control", "lone"), "the control lone has no model or no benchmark: add it to config/models.yaml"),
         (("study", "rate"), "there is no study 'rate' in config/studies.yaml; did you mean rates?"),
-        (("score", "--model", "exposed"), "exposed has not been trained yet. Run: corpus-audit control check"),
-    ],
-)
-def test_controls_and_studies_that_cannot_be_run(
-    with_control: Workspace, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    if arguments[0] == "score":
-        arguments = (*arguments, "--texts", str(texts_file(tmp_path, "a text")), "--out", str(tmp_path / "o.parquet"))
-    assert message in error_of(with_control.run(*arguments))
+        (("score", "--model", "exposed", *texts), "exposed has not been trained yet: corpus-audit control check"),
+    ):
+        assert message in error_of(with_control.run(*arguments))
     assert not with_control.runs()
 
 
-def test_all_leaves_out_what_is_on_request_and_a_dry_run_trains_nothing(with_control: Workspace) -> None:
+def test_all_excludes_benchmarks_on_request_and_a_dry_run_trains_nothing(with_control: Workspace) -> None:
     shown = told(with_control.run("audit", "--model", "tiny", "--benchmark", "all", "--dry-run"))
     assert "known_12" not in shown
     assert "made_8" not in shown

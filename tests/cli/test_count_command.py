@@ -36,7 +36,7 @@ def test_count_says_what_it_counted(workspace: Workspace, tmp_path: Path) -> Non
     assert {row["token_id"]: row["count"] for row in rows if row["count"]} == expected
 
 
-def test_what_cannot_be_counted(workspace: Workspace, tmp_path: Path) -> None:
+def test_unusable_corpora_and_tokenizers_are_refused(workspace: Workspace, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     for corpus, tokenizer, message in (
         (tmp_path / "nowhere", "tiny", "no such file or folder"),

@@ -1,4 +1,4 @@
-"""The command extract, from a file to what it says."""
+"""The command extract."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def extract(
     return run
 
 
-def test_what_is_planned_is_run_once_and_told(extract: Extract, tmp_path: Path) -> None:
+def test_the_plan_matches_the_run_and_a_second_run_is_cached(extract: Extract, tmp_path: Path) -> None:
     planned = json.loads(extract("--dry-run", "--json", "--stride", "chars:7").stdout)
     out = tmp_path / "windows.parquet"
     result = extract("--stride", "chars:7", "--out", str(out), "--json")
@@ -63,7 +63,7 @@ def test_what_is_planned_is_run_once_and_told(extract: Extract, tmp_path: Path) 
     assert (said["claim_level"], said["calibrated"]) == ("not reproduced", False)
 
 
-def test_people_are_told_what_it_is_and_what_it_is_not(extract: Extract) -> None:
+def test_the_output_explains_the_claim_and_quotes_only_if_allowed(extract: Extract) -> None:
     for options, is_quoted in (((), True), (("--no-text",), False)):
         shown = extract(*options).stdout
         assert EXTRACTION_IN_WORDS["not reproduced"] in shown
@@ -71,7 +71,7 @@ def test_people_are_told_what_it_is_and_what_it_is_not(extract: Extract) -> None
         assert any(word in shown for word in QUOTED) == is_quoted
 
 
-def test_the_model_is_let_go_on(extract: Extract) -> None:
+def test_generate_draws_continuations(extract: Extract) -> None:
     said = json.loads(extract("--json", "--generate", "5").stdout)
     assert said["passages"]
     assert all(row["draws"] == 5 and 0 <= row["hits"] <= 5 and row["greedy"] for row in said["passages"])
@@ -126,7 +126,7 @@ def test_a_grid_is_planned_and_shown(extract: Extract) -> None:
     assert "grid_documents" not in json.loads(extract("--json").stdout)
 
 
-def test_what_the_draws_of_a_passage_cost(extract: Extract) -> None:
+def test_the_cost_of_the_draws_of_a_passage(extract: Extract) -> None:
     plain = json.loads(extract("--json").stdout)["passages"]
     assert {row["log_cost"] for row in plain} == {None}
     for row in json.loads(extract("--json", "--price", "3").stdout)["passages"]:
@@ -162,7 +162,7 @@ def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
         (("--near-verbatim", "10"), "smaller than --suffix"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(extract: Extract, options: tuple[str, ...], said: str) -> None:
+def test_impossible_requests_are_one_line(extract: Extract, options: tuple[str, ...], said: str) -> None:
     result = extract(*options)
     assert result.exit_code == 2
     assert said in result.stderr
@@ -194,7 +194,7 @@ def test_held_out_documents_that_are_none(extract: Extract, tmp_path: Path) -> N
     assert held_out.read_bytes() == before
 
 
-def test_a_damaged_part_of_the_cache_is_told(extract: Extract, tmp_path: Path) -> None:
+def test_a_damaged_part_of_the_cache_is_reported(extract: Extract, tmp_path: Path) -> None:
     first = json.loads(extract("--json").stdout)
     part = next((tmp_path / "data" / "token_statistics" / "kind=extraction").rglob("part-*.parquet"))
     part.write_bytes(part.read_bytes()[:-40] + bytes(40))

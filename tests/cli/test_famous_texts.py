@@ -1,4 +1,4 @@
-"""Copies of passages in what is installed."""
+"""Copies of passages in installed packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import distribution
 from audit_pipeline.extras.controls.commands import count_installed_copies
 
 
-def test_copies_are_counted_in_licence_files_whatever_their_white_space() -> None:
+def test_copies_in_licence_files_are_counted_regardless_of_white_space() -> None:
     files = [file for file in distribution("click").files or () if file.name == "LICENSE.txt"]
     text = files[0].read_text(encoding="utf-8")
     passage = text[text.index("Redistribution and use") :][:120]

@@ -1,4 +1,4 @@
-"""The command that hands a benchmark on: what it writes and says, and what it refuses, in one line."""
+"""Exports of benchmarks: the written files, and refusals in one line."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from made_workspace import Workspace, made_documents, make_workspace, temporal
+from made_workspace import Workspace, made_documents, temporal
 
 
 @pytest.fixture
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    workspace = make_workspace(tmp_path / "ours", monkeypatch)
+def built(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     workspace.write_benchmarks(made=temporal([12, 16]), other=temporal([8]))
@@ -20,7 +19,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return workspace
 
 
-def test_a_family_is_written_and_told(built: Workspace, tmp_path: Path) -> None:
+def test_a_family_is_exported(built: Workspace, tmp_path: Path) -> None:
     done = built.run("benchmarks", "--export", "made", "--out", tmp_path / "out", "--json")
     assert done.exit_code == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -34,28 +33,21 @@ def test_a_family_is_written_and_told(built: Workspace, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "README.md").is_file()
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--export", "other"], "the benchmark other_8 has not been built yet"),
-        (["--export", "mdae"], "there is no benchmark 'mdae' in config/benchmarks.yaml; did you mean made"),
-        (["--export", "made", "--push", "made"], "Use the form owner/name"),
-        (["--export", "made", "--push", "a/b"], "there is no token for the hub. Set HF_TOKEN"),
-        (["--export", "made", "--build", "made"], "--build cannot be combined with --export"),
-        ([], "require --export NAME"),
-    ],
-)
-def test_what_is_refused_is_one_line_and_writes_nothing(
-    built: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str
+def test_a_refused_export_is_one_line_and_writes_nothing(
+    built: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
-    done = built.run("benchmarks", *options, "--out", tmp_path / "out")
-    assert done.exit_code == 2
-    assert said in " ".join(done.stderr.split())
+    out = ("--out", str(tmp_path / "out"))
+    for options, message in (
+        (("--export", "other", *out), "the benchmark other_8 has not been built yet"),
+        (("--export", "mdae", *out), "there is no benchmark 'mdae' in config/benchmarks.yaml; did you mean made"),
+        (("--export", "made", "--push", "made", *out), "give it as owner/name"),
+        (("--export", "made", "--push", "a/b", *out), "no token for the hub: set HF_TOKEN"),
+        (("--export", "made", "--build", "made", *out), "--build cannot be combined with --export"),
+        (out, "require --export NAME"),
+        (("--export", "made"), "--export requires --out FOLDER"),
+    ):
+        done = built.run("benchmarks", *options)
+        assert done.exit_code == 2, options
+        assert message in " ".join(done.stderr.split())
     assert not (tmp_path / "out").exists()
-
-
-def test_a_place_is_needed(built: Workspace) -> None:
-    done = built.run("benchmarks", "--export", "made")
-    assert done.exit_code == 2
-    assert "--export requires --out FOLDER" in done.stderr

@@ -10,13 +10,14 @@ import pytest
 from cli_results import remove_padding
 from click.testing import CliRunner, Result
 
-from audit_pipeline.cli.listed_command import ListedCommand, record_exit_state
 from audit_pipeline.cli.output import format_latex, format_markdown
 from audit_pipeline.cli.shared_options import (
     PATH,
+    ListedCommand,
     device_option,
     fail_on_option,
     limit_options,
+    record_exit_state,
     table_output_options,
 )
 from audit_pipeline.pipeline.console import print_message, print_result, show_table
@@ -72,7 +73,7 @@ def test_which_columns_hold_numbers(cell: str, is_number: bool) -> None:
 @fail_on_option("found")
 @table_output_options
 def work(name: str, style: str, files: tuple[Path, ...], again: bool, **options: Any) -> None:
-    """Do it."""
+    """Print a table."""
     print_message("working")
     show_table("rows", [{"n": 1}], [("n", "n")])
     print_result(f"{name} {style} {len(files)} {again} {sorted(options.items())}", style=style)
@@ -107,4 +108,4 @@ def test_tables_alone_are_on_standard_output_and_all_else_on_standard_error() ->
     assert done.stderr.startswith("working\nx a 0 False")
     assert "\\begin{tabular}{r}" in run("x", "--style", "a", "--format", "latex").stdout
     assert run("x", "--style", "a", APP_WORK_JSON="1").stdout.startswith("{")
-    assert "give either --json or --format" in run("x", "--style", "a", "--format", "latex", "--json").stderr
+    assert "Give either --json or --format" in run("x", "--style", "a", "--format", "latex", "--json").stderr

@@ -1,4 +1,4 @@
-"""`corpus-audit report`: what it writes, loads and leaves out."""
+"""`corpus-audit report`: its pages, and reports without text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
-def test_a_report_of_nothing_says_how_to_begin(workspace: Workspace) -> None:
+def test_an_empty_report_names_the_first_command(workspace: Workspace) -> None:
     told(workspace.run("report"))
     assert "corpus-audit audit" in workspace.paths.report.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("no_report")
-def test_a_report_opens_in_the_browser_where_it_is_asked_to(audited_copy: Workspace) -> None:
+def test_open_shows_the_report_in_the_browser(audited_copy: Workspace) -> None:
     opened: list[str] = []
     audited_copy.monkeypatch.setattr("webbrowser.open", opened.append)
     told(audited_copy.run("report", "--open"))
@@ -30,7 +30,7 @@ def test_a_report_opens_in_the_browser_where_it_is_asked_to(audited_copy: Worksp
 
 
 def written_pages(workspace: Workspace) -> str:
-    """Every page of the report and its JSON copy, as it is and without tags: a text may be shown token by token."""
+    """Return all pages and JSON copies, with and without tags, because texts can be shown token by token."""
     pages = [page.read_text(encoding="utf-8") for page in sorted(workspace.paths.reports.iterdir())]
     return "".join([*pages, *(re.sub(r"<[^<>]*>", "", page) for page in pages)])
 

@@ -1,4 +1,4 @@
-"""`corpus-audit score`: which files, columns and options it takes, what it writes, and what it says."""
+"""`corpus-audit score`: its files, columns and options, its table, and its output."""
 
 from __future__ import annotations
 
@@ -42,20 +42,15 @@ def score(workspace: Workspace, out: Path) -> Score:
     return run
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+def test_unusable_files_are_refused(workspace: Workspace, score: Score, out: Path, tmp_path: Path) -> None:
+    for name, content, message in (
         ("missing.jsonl", None, "no such file"),
         ("bad.jsonl", b'{"input": \n[1]\n', "none of its 2 rows can be used; the first, bad.jsonl:1: broken JSON"),
         ("torn.parquet", b"PAR1 torn", "not a readable Parquet file"),
-    ],
-)
-def test_files_that_cannot_be_scored(
-    workspace: Workspace, score: Score, out: Path, tmp_path: Path, name: str, content: bytes | None, message: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    assert message in error_of(score(tmp_path / name))
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        assert message in error_of(score(tmp_path / name))
     assert not out.exists()
     assert not workspace.parts()
 
@@ -73,18 +68,16 @@ def test_the_prefix_options_meet_the_need_or_are_refused(score: Score, out: Path
     assert "--prefix-texts" in scores_of(out)[0, "recall", '{"shots":7}']["reason"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_unusable_options_are_refused(score: Score, tmp_path: Path) -> None:
+    texts = texts_file(tmp_path, "a text")
+    for options, message in (
         (("--detectors", "loss,min_kk"), "there is no detector 'min_kk'; did you mean min_k"),
         (("--set", "min_k=0.3"), "does not have the form DETECTOR.PARAMETER=VALUE"),
         (("--set", "min_k.k=.1", "--set", "min_k.k=.2"), "set twice"),
         (("--text-column", "body"), "no column 'body'; the columns are: input"),
         (("--label-column", "side"), "no column 'side'; the columns are: input"),
-    ],
-)
-def test_options_that_mean_nothing(score: Score, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
-    assert message in error_of(score(texts_file(tmp_path, "a text"), *options))
+    ):
+        assert message in error_of(score(texts, *options))
 
 
 def test_rows_good_and_bad_and_odd(workspace: Workspace, score: Score, out: Path, tmp_path: Path) -> None:
@@ -171,14 +164,14 @@ def test_a_second_call_loads_no_model_and_no_heavy_package(
     assert not workspace.runs(), "no Dagster in it"
 
 
-@pytest.mark.parametrize("header", ["text, label", "Text,Label", "sep=,\ntext,label"])
-def test_labels_are_found_whatever_a_spreadsheet_makes_of_the_header(score: Score, tmp_path: Path, header: str) -> None:
+def test_labels_are_found_despite_the_changes_of_spreadsheets_to_the_header(score: Score, tmp_path: Path) -> None:
     rows = "".join(f"{made_text(str(number), 9)},{number % 2}\n" for number in range(4))
-    (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
-    assert "2 + 2" in told(score(tmp_path / "t.csv", "--detectors", "loss"))
+    for header in ("text, label", "Text,Label", "sep=,\ntext,label"):
+        (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
+        assert "2 + 2" in told(score(tmp_path / "t.csv", "--detectors", "loss"))
 
 
-def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(score: Score, tmp_path: Path) -> None:
+def test_detectors_without_scores_and_the_warning_on_the_best_of_several(score: Score, tmp_path: Path) -> None:
     rows = [{"text": made_text(str(number), 9), "label": number % 2} for number in range(8)]
     file = write_rows(tmp_path / "t.jsonl", rows)
     one = score(file, "--detectors", "loss,combined")
@@ -281,7 +274,5 @@ def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> No
     }
     unlabelled = answered(score(file, "--detectors", "loss", "--label-column", "text", "--json"))
     assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
-    assert unlabelled["no_auroc"] == (
-        "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
-    )
-    assert "1 label(s) not understood, taken as unknown: 'maybe' (1); a label is" in result.stderr
+    assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
+    assert "1 label(s) not understood, treated as unknown: 'maybe' (1); a label is" in result.stderr

@@ -1,4 +1,4 @@
-"""`corpus-audit audit` of a series: all its checkpoints in one run, their base loaded once, and the way along them."""
+"""`corpus-audit audit` of a series: one run, one load of the base model, and the series in the report."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from audit_pipeline.store.files import read_json
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
+@pytest.mark.usefixtures("few_detectors")
 def test_a_series_of_adapters_is_audited_in_one_run(
     workspace: Workspace, tiny_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -34,7 +35,7 @@ def test_a_series_of_adapters_is_audited_in_one_run(
     }
     assert len([run for run in workspace.runs() if run.job_name == "audit_pairs"]) == 1
     again = workspace.run("audit", "--model", "tuned", "--benchmark", "made")
-    assert "2 models of tuned on made_8, made_12: everything is up to date, nothing is run" in again.stderr
+    assert "2 models of tuned on made_8, made_12: everything is up to date, so nothing is run" in again.stderr
     page = read_json(workspace.paths.reports / "contamination_report.json")["series"]
     assert [(row["series"], row["benchmark"]) for row in page] == [("tuned", "made_12"), ("tuned", "made_8")]
     assert [(point["place"], point["tokens"]) for point in page[0]["points"]] == [("step 5", 500), ("step 20", 2000)]

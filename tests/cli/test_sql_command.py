@@ -1,4 +1,4 @@
-"""`corpus-audit sql`: it reads, in several layouts, and does nothing else."""
+"""`corpus-audit sql`: read-only statements, and the formats of rows."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_every_layout_holds_the_same_values(audited: Workspace) -> None:
     assert list(csv.reader(io.StringIO(written))) == [heads, CELLS]
     refused = audited.run("sql", STATEMENT, "--json", "--format", "csv")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "give either --json or --format csv" in refused.stderr
+    assert "Give either --json or --format csv" in refused.stderr
 
 
-def test_sql_shows_text_as_it_is_and_obeys_none_of_it(audited: Workspace) -> None:
+def test_sql_prints_markup_and_control_characters_as_text(audited: Workspace) -> None:
     shown = told(
         audited.run("sql", "SELECT '[bold]:smile: <script>' AS a, chr(27) || '[31m' AS b, 'é' || chr(10) || 'x' AS c")
     )

@@ -1,10 +1,9 @@
-"""The commands that draw conclusions, as a user types them."""
+"""The commands evaluate, power, canaries, twins and test ordered."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from made_workspace import Workspace, made_documents, make_workspace, temporal
+from made_workspace import Workspace, made_documents, temporal
+from quick import empty_reports
 from written import read_all
 
 from audit_pipeline.cli import main
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CORPUS_TESTS
 from audit_pipeline.warehouse.query import query_warehouse
@@ -30,7 +30,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def scores_file(folder: Path, members: int = 40, nonmembers: int = 200, **changes: Any) -> Path:
-    """Scores of a researcher's own: groups of known label, and 10 unknown ones of which half score like members."""
+    """Write scores of groups with known labels, and of 10 unknown groups, half of which score like members."""
     generator = np.random.default_rng(5)
     rows = []
     for label, groups, mean in ((1, members, 2.0), (0, nonmembers, 0.0), (None, 10, 1.0)):
@@ -51,7 +51,7 @@ def scores_file(folder: Path, members: int = 40, nonmembers: int = 200, **change
     return file
 
 
-def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None:
+def test_external_scores_become_findings_and_a_report(tmp_path: Path) -> None:
     file = scores_file(tmp_path)
     done = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable")
     assert done.exit_code == 0, done.output
@@ -69,7 +69,8 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     twin = json.loads((folder.reports / "contamination_report.json").read_text(encoding="utf-8"))
     assert "somebody's" in json.dumps(twin)
 
-    again = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable", "--json")
+    with empty_reports():
+        again = run("evaluate", "--scores", file, "--model", "somebody's", "--design", "exchangeable", "--json")
     assert again.exit_code == 0
     document = json.loads(again.stdout)
     [auroc] = [row for row in document["evaluations"] if row["metric"] == "auroc" and row["detector"] == "score"]
@@ -110,7 +111,7 @@ def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> N
     assert difference in run("evaluate", *options).stdout
 
 
-def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+def test_an_impossible_evaluation_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     file = scores_file(tmp_path, 12, 12)
     other = tmp_path / "full"
     other.mkdir()
@@ -119,7 +120,7 @@ def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) 
         (("--scores", tmp_path / "none.parquet"), "none.parquet"),
         (("--scores", tmp_path), "is a directory"),
         (("--scores", file, "--out", other), "has other content"),
-        (("--scores", file, "--model", "a|b"), "has a '|'"),
+        (("--scores", file, "--model", "a|b"), "contains '|'"),
         (("--scores", file, "--calibration", "1.5"), "share for calibration"),
     ):
         done = run("evaluate", *arguments)
@@ -127,11 +128,6 @@ def test_what_cannot_be_evaluated_is_one_line_and_loses_nothing(tmp_path: Path) 
         assert problem in " ".join(done.stderr.split())
     assert (other / "letter.txt").read_text() == "mine"
     assert not (tmp_path / "mine_findings").exists()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
-    return make_workspace(tmp_path / "work", monkeypatch, tiny=tiny_folder("llama"))
 
 
 @pytest.mark.usefixtures("few_detectors")

@@ -18,9 +18,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def query():
     duckdb.connect().execute("SELECT count(*) FROM range(1000000000000) t(i) WHERE i % 7 = 3").fetchall()
 
-def sleep():
-    time.sleep(600)
-
 def make_another_error():
     try:
         time.sleep(600)
@@ -31,7 +28,7 @@ def make_another_error():
 @click.argument("name")
 def work(name):
     print("ready", flush=True)
-    {"query": query, "sleep": sleep, "another error": make_another_error}[name]()
+    {"query": query, "another error": make_another_error}[name]()
 
 main(["work", sys.argv[1]])
 """
@@ -42,7 +39,6 @@ main(["work", sys.argv[1]])
     [
         (signal.SIGTERM, "query", 143),
         (signal.SIGINT, "query", 130),
-        (signal.SIGTERM, "sleep", 143),
         (signal.SIGTERM, "another error", 143),
     ],
 )

@@ -11,8 +11,8 @@ import pty
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from audit_pipeline.cli import main
-from audit_pipeline.cli.findings_table import show_findings
+from audit_pipeline.cli.audit_output import show_findings
 from audit_pipeline.cli.main_command import _EXIT_CODES
 from audit_pipeline.cli.output import format_latex, format_markdown, format_printable_setting
 from audit_pipeline.detectors.registry import ORIGINS, REGISTRY
@@ -57,7 +57,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The time that steps are measured by; nothing is left under way after the test."""
+    """Replace the clock of steps, and end the current step after the test."""
     now = [100.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     yield now
@@ -205,7 +205,7 @@ def test_without_a_headline_the_table_has_one_part(screen: io.StringIO, answer: 
     assert shown.index("loss") < shown.index("lowercase")
 
 
-def test_where_membership_is_unknown_detectors_are_details_and_nothing_is_a_member(screen: io.StringIO) -> None:
+def test_without_known_members_the_detectors_are_only_details(screen: io.StringIO) -> None:
     show_findings("made", FINDINGS, UNLABELLED)
     assert plain(screen) == "\n4 detectors were run. To compare the others with loss, add --details.\n"
     show_findings("made", FINDINGS, UNLABELLED, details=True)
@@ -236,9 +236,9 @@ Lowercase & 0.500 {[}1.000, 1.000] & -- & 100.0\% & 100 + 100 \\
 """
 CAPTION = (
     r"m on made\_8: 100 members, 100 non-members (n: texts that the detector scored). Split: mild shift. Claim level: "
-    r"statistical evidence. Intervals are over groups of texts; TPR at a false-positive rate of 5\% and 1\%. The "
-    r"headline detector was named beforehand; the others are sorted by AUROC. --: not defined, or too few groups of "
-    r"non-members to measure the rate."
+    r"statistical evidence. Intervals are computed over groups of texts. TPR is measured at a false-positive rate of "
+    r"5\% and 1\%. The headline detector was named beforehand; the others are sorted by AUROC. --: not defined, or too "
+    r"few groups of non-members to measure the rate."
 )
 
 
@@ -268,23 +268,6 @@ def test_every_detector_of_this_package_has_a_printable_name() -> None:
 # The command itself.
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """Run the command without arguments on a data folder, and return its output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{Path(sys.argv[0]).resolve().parent}")
-
-    def run(data: Path) -> str:
-        monkeypatch.setenv("CORPUS_AUDIT_DATA", str(data))
-        result = CliRunner().invoke(main, [])
-        assert result.exit_code == 0, result.output
-        # The error of DuckDB for a damaged file contains its path.
-        assert not [line for line in result.stdout.splitlines() if len(line) > 80 and "cannot be read" not in line]
-        return result.stdout
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("there", "said", "command"),
     [
@@ -293,14 +276,21 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]
         ("audit.duckdb", "cannot be read", "doctor --deep"),
     ],
 )
-def test_alone_it_says_what_is_there_and_what_to_do_next(
-    alone: Callable[..., str], tmp_path: Path, there: str | None, said: str, command: str
+def test_without_a_command_the_state_and_the_next_command_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str | None, said: str, command: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}{os.pathsep}{Path(sys.argv[0]).resolve().parent}")
     data = tmp_path / "data"
     if there is not None:
         (data / there).parent.mkdir(parents=True)
         (data / there).write_bytes(b"damaged")
-    shown = alone(data)
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(data))
+    result = CliRunner().invoke(main, [])
+    assert result.exit_code == 0, result.output
+    shown = result.stdout
+    # The error of DuckDB for a damaged file contains its path.
+    assert not [line for line in shown.splitlines() if len(line) > 80 and "cannot be read" not in line]
     assert said in shown
     assert shown.count(f"corpus-audit {command}") == 1
     assert data.exists() == (there is not None), "nothing is made"
@@ -329,36 +319,24 @@ print_result("Result")
 """
 
 
-def at_a_terminal(seconds: float, **environment: str) -> str:
-    """What SCRIPT, that takes so long, writes to a terminal that both streams are."""
-    ours, theirs = pty.openpty()
-    around = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(seconds)],
-        stdout=theirs,
-        stderr=theirs,
-        env={**around, "TERM": "xterm-256color", "COLUMNS": "80", **environment},
-    )
-    os.close(theirs)
-    written, began = b"", time.monotonic()
-    while time.monotonic() - began < 60:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:
-            break
-        if not part:
-            break
-        written += part
-    os.close(ours)
-    assert process.wait(timeout=30) == 0, written
-    return written.decode()
-
-
 COLOUR = re.compile(r"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 
 
 def test_a_real_terminal_shows_the_seconds_and_colours() -> None:
-    shown = at_a_terminal(2.5)
-    assert re.search(r"part 3 of 4 .*0:00:02", shown)
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    environment |= {"TERM": "xterm-256color", "COLUMNS": "80"}
+    command = [sys.executable, "-c", SCRIPT, "1.5"]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        written = b""
+        # Reading fails with an error after the process has closed the terminal.
+        with suppress(OSError):
+            while part := os.read(ours, 4096):
+                written += part
+    os.close(ours)
+    assert process.returncode == 0, written
+    shown = written.decode()
+    assert re.search(r"part 3 of 4 .*0:00:01", shown)
     assert COLOUR.search(shown)
     assert shown.rstrip().endswith("Result")

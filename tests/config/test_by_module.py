@@ -1,4 +1,4 @@
-"""What is found by its module has a name of its own."""
+"""Collected plug-ins have unique names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def module(name: str, **values: object) -> ModuleType:
 
 
 def found(*modules: ModuleType) -> dict[str, str]:
-    """Strings, each named by its last word."""
+    """Collect strings, named by their last word."""
     return collect_by_name(
         modules,
         label="things",

@@ -57,11 +57,11 @@ def test_every_problem_has_its_file_its_line_its_key_and_a_hint(many: Entries[Mo
         ":12: model twice: key 'twice' occurs twice",
         ":13: model dated: release_date: must be a valid date or datetime, month value is outside expected "
         "range of 1-12, not '2024-13-45'",
-        ":14: model bare: the entry holds no keys",
+        ":14: model bare: the entry has no keys",
     ]
 
 
-def test_who_asks_for_a_broken_entry_is_told_all_that_is_wrong_with_it_in_one_line(many: Entries[ModelEntry]) -> None:
+def test_a_broken_entry_is_one_error_with_all_its_problems(many: Entries[ModelEntry]) -> None:
     with pytest.raises(ConfigError) as caught:
         many.get_entry("wrong")
     assert str(caught.value).startswith(f"{many.path}:9: model wrong: unknown key 'package.distributon'; did you mean")
@@ -86,7 +86,7 @@ def test_who_asks_for_a_broken_entry_is_told_all_that_is_wrong_with_it_in_one_li
         ("{hub: a/b, name: n}", ["key 'name' is not allowed: the name of an entry is its key. Remove 'name'."]),
     ],
 )
-def test_what_was_meant(tmp_path: Path, entry: str, told: list[str]) -> None:
+def test_the_nearest_key_is_suggested(tmp_path: Path, entry: str, told: list[str]) -> None:
     (tmp_path / "models.yaml").write_text(f"models:\n  m: {entry}\n")
     problems = load_models(tmp_path).problems
     assert len(problems) == len(told)

@@ -1,4 +1,4 @@
-"""The nearest names, and a family's name where one benchmark is meant."""
+"""Suggestions of names, and families that stand for one benchmark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_nearest_names_or_all_of_them(given: str, hint: str) -> None:
     assert did_you_mean(given, NAMES) == hint
 
 
-def test_of_many_names_the_first_are_listed() -> None:
+def test_only_the_first_of_many_names_are_listed() -> None:
     assert format_names([]) == "none"
     assert format_names([f"m{number}" for number in range(25)]).endswith("m19 and 5 more")
 
@@ -47,7 +47,7 @@ def test_the_only_benchmark_of_a_family_is_meant_by_its_name() -> None:
     # A family of texts of any length has its own name; another's may begin with it.
     assert resolve_partition("books", NAMES) == "books"
     assert list_family_partitions("books", NAMES) == ["books"]
-    with pytest.raises(ConfigError, match=r"the family notes is several benchmarks.*: notes_32, notes_64"):
+    with pytest.raises(ConfigError, match=r"the family notes consists of several benchmarks.*: notes_32, notes_64"):
         resolve_partition("notes", NAMES)
     with pytest.raises(ConfigError, match=r"no benchmark 'ownself_16'; did you mean ownshelf_16\?"):
         resolve_partition("ownself_16", NAMES)

@@ -1,4 +1,4 @@
-"""YAML as it is read: values, lines, repeated keys, and files that are no YAML."""
+"""Reading YAML: values, lines, repeated keys, and invalid files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(folder: Path, content: str) -> Path:
         ("a: !!python/object/apply:os.system [echo]", ":1: .*could not determine a constructor"),
         ("a: &a [*a]", "found unconstructable recursive node"),
         ("a: 1\n---\na: 2", "expected a single document"),
-        ("- a", ":1: must hold sections by name"),
+        ("- a", ":1: must have sections by name"),
         ("a: {}\na: {}", ":2: key 'a' occurs twice"),
     ],
 )
@@ -68,7 +68,7 @@ def test_lines_lead_to_the_value_through_lists_and_merged_mappings(tmp_path: Pat
     assert lines("two", ("c",), ("a",), ("b", 0)) == [8, 9, 4]
 
 
-def test_what_overrides_a_merged_key_is_no_key_twice_wherever_an_alias_leads_to_it(tmp_path: Path) -> None:
+def test_overriding_a_merged_key_is_not_a_repeated_key(tmp_path: Path) -> None:
     content = "one: &one {a: 1}\ntwo: &two {<<: *one, a: 2}\nthree: {x: *two}\n"
     assert [*FILE.read_file(written(tmp_path, content)).values()] == [{"a": 1}, {"a": 2}, {"x": {"a": 2}}]
 
@@ -84,5 +84,5 @@ plain = st.recursive(
 
 @max_examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.dictionaries(st.sampled_from("pqrs"), plain))
-def test_what_is_read_is_what_yaml_reads(tmp_path: Path, content: dict[str, object]) -> None:
+def test_values_are_those_of_the_yaml_parser(tmp_path: Path, content: dict[str, object]) -> None:
     assert read_yaml(written(tmp_path, yaml.safe_dump(content)), "").value == content

@@ -1,4 +1,4 @@
-"""The compose file and what it names, as it stands in deploy/container."""
+"""The compose file in deploy/container."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
 
 def composed(name: str = "compose.yaml") -> dict[str, Any]:
-    """The file with its variables at their defaults."""
+    """Return a compose file with the defaults of its variables."""
     text = (FOLDER / name).read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.safe_load(_VARIABLE.sub(lambda match: match[2], text))
     return found
 
 
 def variables() -> set[str]:
-    """The variables that the file takes from its surroundings."""
+    """Return the environment variables of the compose file."""
     return {name for name, _ in _VARIABLE.findall((FOLDER / "compose.yaml").read_text(encoding="utf-8"))}
 
 
-def outside(command: list[str], ports: Mapping[str, int], home: Path) -> list[str]:
-    """A command of the file as it runs on this machine: on loopback, with another Dagster home."""
+def outside(command: list[str], ports: Mapping[str, str], home: Path) -> list[str]:
+    """Return a command of the file for this machine: on loopback, with another Dagster home."""
     places = {
         "/usr/local/bin/with-secrets": str(WITH_SECRETS),
         "0.0.0.0": "127.0.0.1",
         "/srv/corpus-audit/home/workspace.yaml": str(home / "workspace.yaml"),
-        **{port: str(free) for port, free in ports.items()},
+        **ports,
     }
     changed = [places.get(part, part) for part in command]
     return [re.sub(r"127\.0\.0\.1:(\d+)", lambda match: f"127.0.0.1:{ports[match[1]]}", part) for part in changed]

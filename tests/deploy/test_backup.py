@@ -6,13 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from composed import FOLDER
-from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
-from postgres_server import POSTGRES, Server, running_postgres
+from made_workspace import Workspace, made_documents, temporal
+from postgres_server import POSTGRES, Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -23,14 +22,10 @@ AUDIT = ("audit", "--model", "tiny", "--benchmark", "made")
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
-        made.write_benchmarks(made=temporal([8, 12]))
-        made.hold(*made_documents(3, 40))
-        yield made
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([8, 12]))
+    workspace.hold(*made_documents(3, 40))
+    return workspace
 
 
 def run_commands(commands: str, **variables: str) -> None:
@@ -57,7 +52,7 @@ def require_nothing_computed(workspace: Workspace, before: str) -> None:
     assert answers(workspace) == before
 
 
-def test_a_workspace_comes_back(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_workspace_is_restored(workspace: Workspace, tmp_path: Path) -> None:
     assert workspace.run(*AUDIT).exit_code == 0
     before, history = answers(workspace), {run.run_id for run in workspace.runs()}
     places = {"WORKSPACE": str(workspace.root), "BACKUP": str(tmp_path)}
@@ -72,35 +67,30 @@ def test_a_workspace_comes_back(workspace: Workspace, tmp_path: Path) -> None:
     require_nothing_computed(workspace, before)
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    if POSTGRES is None or not (POSTGRES / "pg_dump").exists():
-        pytest.skip("there is no PostgreSQL on this machine (initdb, pg_dump)")
-    pytest.importorskip("dagster_postgres")
-    with running_postgres() as made:
-        yield made
-
-
-def test_records_in_postgresql_come_back(workspace: Workspace, server: Server, tmp_path: Path) -> None:
+def test_records_in_postgresql_are_restored(workspace: Workspace, postgres: Server, tmp_path: Path) -> None:
     home = workspace.root / "home"
     home.mkdir()
     shutil.copy(FOLDER / "dagster.yaml", home)
     workspace.monkeypatch.setenv("DAGSTER_HOME", str(home))
     workspace.monkeypatch.setenv("CORPUS_AUDIT_LOGS", str(workspace.root / "logs"))
-    for name, value in server.variables("corpus_audit").items():
+    for name, value in postgres.variables("corpus_audit").items():
         workspace.monkeypatch.setenv(name, value)
-    server.query("postgres", "CREATE DATABASE corpus_audit")
     assert workspace.run(*AUDIT).exit_code == 0
     before = answers(workspace)
     jobs = "SELECT run_id, pipeline_name, status FROM runs ORDER BY 1"
-    history = server.query("corpus_audit", jobs)
+    history = postgres.query("corpus_audit", jobs)
     assert history
     assert POSTGRES is not None
-    own = {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": server.user, "PGPASSWORD": server.password}
+    own = {
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(postgres.port),
+        "PGUSER": postgres.user,
+        "PGPASSWORD": postgres.password,
+    }
     own |= {"WORKSPACE": str(workspace.root), "BACKUP": str(tmp_path), "PATH": f"{POSTGRES}:{os.environ['PATH']}"}
     run_commands(SAVE + SAVE_RECORDS, **own)
     shutil.rmtree(workspace.paths.root)
-    server.query("postgres", "DROP DATABASE corpus_audit WITH (FORCE)")
+    postgres.query("postgres", "DROP DATABASE corpus_audit WITH (FORCE)")
     run_commands(RESTORE + RESTORE_RECORDS, **own)
-    assert server.query("corpus_audit", jobs) == history
+    assert postgres.query("corpus_audit", jobs) == history
     require_nothing_computed(workspace, before)

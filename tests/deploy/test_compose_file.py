@@ -1,4 +1,4 @@
-"""The compose file, the Containerfile and what they name: what a reviewer would look for, read from the files."""
+"""The compose file and the Containerfile: ports, rights, secrets, variables, versions and copied files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,9 @@ SERVICES: dict[str, Any] = composed()["services"]
 OURS = {name: service for name, service in SERVICES.items() if name != "postgres"}
 
 
-def published(service: dict[str, Any]) -> list[str]:
-    return [str(port) for port in service.get("ports", [])]
-
-
 def test_only_the_ui_is_published_and_only_on_loopback() -> None:
-    assert {name: published(service) for name, service in SERVICES.items() if published(service)} == {
-        "webserver": ["127.0.0.1:3000:3000"]
-    }
+    published = {name: service["ports"] for name, service in SERVICES.items() if service.get("ports")}
+    assert published == {"webserver": ["127.0.0.1:3000:3000"]}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -118,13 +113,13 @@ def _copied() -> list[str]:
     ]
 
 
-def test_what_the_wheel_is_made_of_is_in_the_image() -> None:
+def test_the_image_has_every_input_of_the_wheel() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {*wheel["packages"], *wheel["force-include"], project["project"]["readme"]} <= set(_copied())
 
 
-def test_what_the_image_copies_is_let_in_and_the_data_folder_is_not() -> None:
+def test_dockerignore_admits_the_copied_files_and_not_the_data_folder() -> None:
     let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     copied = _copied()
     assert len(copied) > 5
@@ -134,7 +129,7 @@ def test_what_the_image_copies_is_let_in_and_the_data_folder_is_not() -> None:
 
 
 def test_no_terminal_stands_between_a_service_and_a_file() -> None:
-    """A terminal ends lines in two characters: a dump of a database that went through one cannot be read."""
+    """A terminal ends lines with two characters, which would corrupt a dump of a database."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     redirected = re.findall(r"^ +\S+ compose (exec .*[<>].*)$", page, re.MULTILINE)
     assert len(redirected) == 2

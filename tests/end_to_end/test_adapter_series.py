@@ -1,4 +1,4 @@
-"""Adapters on the real embedded model: the one that was trained on the audited texts is found, step by step."""
+"""Adapters on the embedded model: the adapter that was trained on the audited texts is found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return DataPaths(folder / "data").warehouse
 
 
-def test_what_was_trained_on_is_found_and_nothing_else(warehouse: Path) -> None:
+def test_only_texts_of_the_training_are_found(warehouse: Path) -> None:
     rows = query_warehouse(warehouse, "SELECT series, step, auroc, sign, reproduced FROM series_findings").to_pylist()
     known, others = ([row for row in rows if row["series"] == name] for name in ("known", "others"))
     assert [row["step"] for row in known] == [row["step"] for row in others] == [1, 3, 6, 12]

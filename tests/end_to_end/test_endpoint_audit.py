@@ -1,4 +1,4 @@
-"""A model behind an interface, audited by the commands through Dagster, over a server on the loopback interface."""
+"""Audits of a model on a server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
-from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG
-from audit_pipeline.scoring.backends import Endpoints, estimate_probe_tokens
+from audit_pipeline.pipeline.dagster.resources import COMMAND_TAG, TOKENS_TAG
+from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only
@@ -87,16 +87,11 @@ def scores(workspace: Workspace) -> dict[str, set[tuple[str, str | None]]]:
 
 
 def heated(answer: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """Another model: every log-probability is a tenth larger, in the same order."""
+    """Change the response to that of another model: every log-probability is multiplied by 1.1."""
     for place in answer["choices"][0]["prompt_logprobs"]:
         for one in (place or {}).values():
             one["logprob"] *= 1.1
     return answer
-
-
-def files_with(text: str, folder: Path) -> list[str]:
-    found = [path for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
-    return [str(path.relative_to(folder)) for path in found]
 
 
 def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: FakeEndpoint) -> None:
@@ -116,23 +111,20 @@ def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: F
     assert shown == [(NAME, None, None)]
 
     # What is done is not sent again: the probe alone is.
-    first, rows = len(server.requests), lineage(workspace)
+    first, rows = len(server.requests), len(lineage_rows(workspace.paths))
     again = done(workspace.run(*AUDIT))
     assert "everything is up to date" in again
     assert 0 < len(server.requests) - first < 30 < first
-    assert lineage(workspace) == rows
+    assert len(lineage_rows(workspace.paths)) == rows
 
     assert all(request.headers["Authorization"] == f"Bearer {KEY}" for request in server.requests)
-    assert files_with(KEY, workspace.root) == []
+    files = [path for path in workspace.root.rglob("*") if path.is_file()]
+    assert [path for path in files if KEY.encode() in path.read_bytes()] == []
     assert KEY not in told + again
 
     done(workspace.run("forget", "--model", NAME))
     assert not any(workspace.paths.endpoint("any").parent.glob("*.json"))
     assert not workspace.parts()
-
-
-def lineage(workspace: Workspace) -> int:
-    return len(lineage_rows(workspace.paths))
 
 
 def state(workspace: Workspace) -> list[Any]:
@@ -144,7 +136,7 @@ def state(workspace: Workspace) -> list[Any]:
 def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
-    why = "the model's entry, or the model at its endpoint, changed since"
+    why = "the model's entry, or the model at its endpoint, changed"
     # Whoever runs it next notices.
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
@@ -207,7 +199,7 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     assert f"{left['cached']} texts from the cache, {left['to_run']} computed" in told
 
 
-def test_nothing_is_scored_where_the_probe_fails(
+def test_nothing_is_scored_if_the_probe_fails(
     workspace: Workspace, server: FakeEndpoint, tokenizer_alone: Path
 ) -> None:
     workspace.write_models(served=entry_of(server, tokenizer_alone, top_logprobs=50))
@@ -218,7 +210,7 @@ def test_nothing_is_scored_where_the_probe_fails(
     assert not any(workspace.paths.endpoint("any").parent.glob("*.json"))
 
 
-def test_what_the_interface_does_not_give_cannot_be_asked_for(workspace: Workspace, server: FakeEndpoint) -> None:
+def test_statistics_that_the_interface_lacks_are_refused(workspace: Workspace, server: FakeEndpoint) -> None:
     for options in ((), ("--dry-run",)):
         refused = workspace.run(*AUDIT, "--kinds", "logits", *options)
         assert refused.exit_code == 2
@@ -242,7 +234,7 @@ def test_limits_go_with_models_behind_an_interface(
 
 @pytest.fixture
 def compared(workspace: Workspace, server: FakeEndpoint, tokenizer_alone: Path) -> Workspace:
-    """A model on this machine, with a reference model behind the server."""
+    """Return a workspace with a local model whose reference model is on the server."""
     save_model(workspace.root / "other", max_position_embeddings=128)
     here = {"path": str(workspace.root / "other"), "window": 60, "reference_corpus": None, "reference_model": NAME}
     workspace.write_models(here=here, served=entry_of(server, tokenizer_alone))
@@ -286,7 +278,7 @@ def test_a_reference_model_that_cannot_be_asked_costs_one_detector(compared: Wor
 
 
 @pytest.mark.slow
-def test_what_is_cached_is_of_use_while_the_server_is_out_of_reach(
+def test_cached_texts_are_used_while_the_server_is_unreachable(
     workspace: Workspace, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done(workspace.run(*AUDIT))
@@ -304,7 +296,7 @@ def test_what_is_cached_is_of_use_while_the_server_is_out_of_reach(
 
 
 @pytest.mark.parametrize("what", ["--generate", "--near-verbatim", "--continue"])
-def test_a_model_that_is_elsewhere_does_not_go_on(workspace: Workspace, server: FakeEndpoint, what: str) -> None:
+def test_a_model_on_a_server_generates_no_text(workspace: Workspace, server: FakeEndpoint, what: str) -> None:
     file = workspace.root / "book.txt"
     file.write_text("Nobody had counted the lanterns. " * 20, encoding="utf-8")
     refused = workspace.run("extract", "--model", NAME, "--texts", file, what, "1")

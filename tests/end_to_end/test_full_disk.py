@@ -1,4 +1,4 @@
-"""A full disk: one clear line, nothing that was there is lost, and the audit goes on when there is room again."""
+"""A full disk: one clear error, no lost data, and the next audit continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from audit_pipeline.cli.main_command import is_caused_by_full_disk
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store import files
@@ -61,7 +61,7 @@ main()
 
 @dataclass
 class Stages:
-    """The stages of an audit, one after the other and without Dagster, on a model that is loaded already."""
+    """The stages of an audit with a loaded model, without Dagster."""
 
     model: TokenizedModel
     forward: ForwardPass
@@ -71,7 +71,7 @@ class Stages:
         return Pair(BENCHMARK, self.model.entry.name)
 
     def run(self, paths: DataPaths, run_id: str, *, report: bool = True) -> int:
-        """The whole line, warehouse included; returns how many texts came from the cache."""
+        """Run all stages and build the warehouse. Return the number of texts from the cache."""
         summary = run_passes(
             self.pair,
             self.model,
@@ -90,7 +90,7 @@ class Stages:
 
 
 def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]:
-    """Every current number of a model, by what it is of."""
+    """Return every current number of a model by its key."""
     found: dict[tuple[str, ...], float | None] = {}
     for of, value, view in (
         ("example_id", "score", "current_scores"),
@@ -104,17 +104,17 @@ def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]
 
 
 LAST_KIND = "renyi"
-"""The kind whose row is the last of a text to be written: a text that has it is not run again."""
+"""The kind that is written last for a text. A text with this kind is not run again."""
 
 
 def keys(paths: DataPaths, kind: str = "base") -> list[str]:
-    """The keys of every part, each read to its end."""
+    """Return the keys of all parts."""
     parts = sorted(paths.table("token_statistics").glob(f"kind={kind}/*/part-*.parquet"))
     return [key for part in parts for key in pq.read_table(part, partitioning=None).column("key").to_pylist()]
 
 
 def assert_readable(paths: DataPaths) -> None:
-    """Every table, and nothing half-written left behind."""
+    """Assert that every table is readable and no temporary file is left."""
     for file in paths.root.rglob("*.parquet"):
         pq.read_table(file, partitioning=None)
     assert query_warehouse(paths.warehouse, "FROM lineage_gaps").num_rows == 0
@@ -122,7 +122,7 @@ def assert_readable(paths: DataPaths) -> None:
 
 
 class Disk:
-    """Lets ``left`` more files be written whole; the bytes of the next ones find no room."""
+    """A disk with room for ``left`` more files. Later writes fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left: int | None = None
@@ -213,7 +213,7 @@ def test_a_report_that_finds_no_room(workspace: Workspace, monkeypatch: pytest.M
     assert_readable(workspace.paths)
 
 
-def test_what_a_full_disk_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_full_disk_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (
         NO_SPACE,
         OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(tmp_path / "file")),
@@ -231,7 +231,7 @@ def test_what_a_full_disk_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 32 MB in memory."""
+    """Yield a mounted file system of 32 MB in memory."""
     at = tmp_path / "disk"
     at.mkdir()
     mount, umount = shutil.which("mount"), shutil.which("umount")
@@ -249,7 +249,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """A file that takes all the room there is, be it while others write."""
+    """Write a file that fills the disk, also while others write."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         for block in (1 << 16, 1 << 12):

@@ -1,4 +1,4 @@
-"""Kill -9 and Ctrl-C in mid audit, with no daemon: the next audit starts at once and runs no flushed text again."""
+"""Kill -9 and Ctrl-C during an audit: the next audit starts at once and runs no flushed text again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from grid import read_grid
-from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import Workspace, made_documents, temporal
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
@@ -38,16 +36,12 @@ main()
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
-        made.write_benchmarks(made=temporal([8], windows_per_document=4))
-        made.fetch(*made_documents(12, 60))
-        made.build("made_8")
-        made.assess("made_8")
-        yield made
+def workspace(workspace: Workspace) -> Workspace:
+    workspace.write_benchmarks(made=temporal([8], windows_per_document=4))
+    workspace.fetch(*made_documents(12, 60))
+    workspace.build("made_8")
+    workspace.assess("made_8")
+    return workspace
 
 
 def start(workspace: Workspace, benchmark: str = PAIR.benchmark) -> subprocess.Popen[str]:
@@ -59,7 +53,7 @@ def start(workspace: Workspace, benchmark: str = PAIR.benchmark) -> subprocess.P
 
 
 def flushed(workspace: Workspace, kind: str = "base") -> list[str]:
-    """The texts on disk, by digest, one entry per row."""
+    """Return the digests of the texts on disk, one per row."""
     tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in workspace.parts(kind)]
     return [one for table in tables for one in table.column("text_sha256").to_pylist()]
 

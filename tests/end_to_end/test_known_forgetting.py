@@ -51,7 +51,7 @@ def texts_of(name: str) -> list[str]:
 
 
 class Lessons:
-    """One tokenizer, and the ways to teach a model and to make it forget."""
+    """A tokenizer, and functions that train models and make them forget."""
 
     def __init__(self) -> None:
         self.tokenizer: PreTrainedTokenizerBase = train_tokenizer(
@@ -62,7 +62,7 @@ class Lessons:
         self.start = int(self.tokenizer.convert_tokens_to_ids(START))
 
     def learn(self, model: Any, *names: str, **changes: object) -> Any:
-        """``model`` trained on the sets of texts of these names."""
+        """Return ``model`` trained on the named sets of texts."""
         texts = [text for name in names for text in texts_of(name)]
         entry = ENTRY.model_copy(update=changes)
         given = (copy.deepcopy(model), self.tokenizer, self.start, texts, entry)
@@ -72,7 +72,7 @@ class Lessons:
         return build_untrained_model(ENTRY.architecture, len(self.tokenizer), self.start, seed)
 
     def ascend(self, model: Any, *, steps: int, rate: float, until_like: str | None = None) -> Any:
-        """Gradient ascent on the secret texts, and descent on others; until they are as unlikely as ``until_like``."""
+        """Ascend on the secret texts and descend on others until secret texts are as unlikely as ``until_like``."""
         unlearned, chance = copy.deepcopy(model).train(), random.Random(1)
         optimiser = torch.optim.AdamW(unlearned.parameters(), lr=rate, weight_decay=0.0)
         sets = {name: texts_of(name) for name in SETS}
@@ -98,7 +98,7 @@ class Lessons:
 
 
 def taught(folder: Path) -> dict[str, Path]:
-    """The folders of all models, by name."""
+    """Train all models, and return their folders by name."""
     lessons = Lessons()
     base = lessons.learn(lessons.new(5), "secret", "kept")
     # Which texts tell when to stop must not be those that the result is measured by.
@@ -123,7 +123,7 @@ def taught(folder: Path) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """All models, audited on secret texts against unseen ones, and on texts that none of them ever read."""
+    """Yield a workspace with all models audited on secret texts, and three on texts that none of them read."""
     root = tmp_path_factory.mktemp("forgetting")
     with pytest.MonkeyPatch.context() as patch, quick_folder(root) as folder:
         workspace = make_workspace(folder / "made", patch, **taught(root))

@@ -1,4 +1,4 @@
-"""Audits of what is only audited where it is named: texts of one's own without labels, and chunks in their context."""
+"""Audits on request: unlabelled local files, and chunks in their context."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def jsonl(*rows: object) -> str:
 
 
 def fill_a_shelf(folder: Path) -> None:
-    """A text, rows of two books and one of none, and four things that cannot be used."""
+    """Write a text, rows of two books and of none, and four unusable parts."""
     folder.mkdir()
     (folder / "essay.txt").write_text(made_text("essay", 25))
     (folder / "café.txt").write_bytes("un café noir".encode("latin-1"))
@@ -38,7 +38,7 @@ def fill_a_shelf(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_detectors")
-def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Workspace) -> None:
+def test_an_unlabelled_benchmark_has_scores_without_metrics_and_names_bad_files(workspace: Workspace) -> None:
     fill_a_shelf(workspace.root / "shelf")
     workspace.write_config("sources", {"local_files": {"path": "../shelf", "group_column": "book"}})
     shelf = {"builder": "shelf", "description": "mine", "sources": ["local_files"], "windows_per_document": 9}
@@ -48,8 +48,8 @@ def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Wo
     assert result.exit_code == 0, result.output
     assert "• missing from local_files: café.txt: " in result.stderr
     assert "invalid UTF-8 at byte 6" in result.stderr
-    [line] = [line for line in result.stderr.splitlines() if line.startswith("• left out of local_files")]
-    assert line.startswith("• left out of local_files: 3, the first books.jsonl#")
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("• skipped in local_files")]
+    assert line.startswith("• skipped in local_files: 3, the first books.jsonl#")
     assert "shelf_10: No conclusion: there are no comparison documents." in result.stdout
     assert "59 comparison documents are needed for a single document to score high" in result.stdout
 
@@ -61,20 +61,17 @@ def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Wo
     assert query_warehouse(workspace.paths.warehouse, "FROM evaluations").num_rows == 0
     assert query_warehouse(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
     assert read_built(workspace.paths, "shelf_10").manifest["counts"]["unlabelled"] == 10
-    assert "no example of the evaluation split has a label" in said_of_evaluations(workspace)["reason"]
-    assert "shelf_10" in workspace.paths.report.read_text(encoding="utf-8")
-
-
-def said_of_evaluations(workspace: Workspace) -> dict[str, Any]:
     with workspace.instance() as instance:
         event = instance.get_latest_materialization_event(dg.AssetKey("evaluations"))
     assert event is not None
     assert event.asset_materialization is not None
-    return {name: entry.value for name, entry in event.asset_materialization.metadata.items()}
+    reason = event.asset_materialization.metadata["reason"].value
+    assert "no example of the evaluation split has a label" in str(reason)
+    assert "shelf_10" in workspace.paths.report.read_text(encoding="utf-8")
 
 
 def logprobs_behind(model: TokenizedModel, forward: ForwardPass, before: str, text: str) -> np.ndarray:
-    """The log-probabilities of the tokens of ``text``, from one pass over both, the slow way."""
+    """Compute the log-probabilities of the tokens of ``text`` after ``before`` in one pass."""
     ends = [end for _, end in model.tokenizer.encode([before + text], add_special_tokens=True)[0].offsets]
     logprob = twin_statistics(model, forward, before + text)["logprob"]
     assert len(ends) == len(logprob)

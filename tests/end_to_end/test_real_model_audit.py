@@ -1,4 +1,4 @@
-"""One audit of the real embedded model, from dated documents to the report, and what it leaves behind."""
+"""An audit of the embedded model, from dated documents to the report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOSTILE = "<script>alert('owned')</script>"
 
 
 def documents() -> Iterator[Any]:
-    """Four documents per side in each of two collections, one window each; every text holds markup."""
+    """Yield four documents per side in each of two collections, each with markup and one window long."""
     for collection in ("alder", "birch"):
         for published in (OLD, NEW):
             for number in range(4):
@@ -46,7 +46,7 @@ def documents() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Result, list[str]]]:
-    """The first audit: where, what it printed, and which models were loaded."""
+    """Yield the folder of the first audit, its output, and the loaded models."""
     entry = load_models(PROJECT_ROOT / "config")[MODEL].model_dump(mode="json", exclude_none=True)
     with quick_folder(tmp_path_factory.mktemp("real")) as folder:
         with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Twins from their draw to the answer: found in a model that was trained on the published ones, not in another one."""
+"""Twins from the draw to the answer: found in a model that was trained on the published versions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two audits of one pair at once: both end well, there is one result, and no text is lost or counted twice."""
+"""Two audits of one pair at once: both succeed with one result, and no text is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +15,6 @@ from made_workspace import Workspace, enter_workspace, quick_folder
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.tables import Pair
-from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -40,18 +38,13 @@ def start(site: LiveWorkspace) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=site.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def rows(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = query_warehouse(workspace.paths.warehouse, sql).to_pylist()
-    return found
-
-
 def assert_one_result(workspace: Workspace, runs: int) -> None:
-    """Every run's numbers are the same, the current views hold each once, and the cache holds every text."""
-    assert [row["detector"] for row in rows(workspace, "SELECT detector FROM leaderboard ORDER BY ALL")] == sorted(
+    """Assert that all runs have the same numbers, once in the current views, and that the cache has every text."""
+    assert [row["detector"] for row in workspace.query("SELECT detector FROM leaderboard ORDER BY ALL")] == sorted(
         name for name, one in REGISTRY.items() if not one.on_request
     )
-    assert rows(workspace, "SELECT count(DISTINCT run_id) AS n FROM scores") == [{"n": runs}]
-    assert rows(workspace, "SELECT count(DISTINCT run_id) AS n FROM evaluations") == [{"n": runs}]
+    assert workspace.query("SELECT count(DISTINCT run_id) AS n FROM scores") == [{"n": runs}]
+    assert workspace.query("SELECT count(DISTINCT run_id) AS n FROM evaluations") == [{"n": runs}]
     differing = """
         SELECT {key} FROM {table} GROUP BY {key}
         HAVING count(*) <> {runs} OR count(DISTINCT {value}) > 1 OR count({value}) NOT IN (0, {runs})
@@ -61,22 +54,22 @@ def assert_one_result(workspace: Workspace, runs: int) -> None:
         ("evaluations", "detector, parameters, metric", "value"),
         ("evaluations", "detector, parameters, metric", "ci_low"),
     ):
-        assert rows(workspace, differing.format(table=table, key=key, value=value, runs=runs)) == []
-    examples = rows(workspace, "SELECT count(*) AS n FROM examples")
+        assert workspace.query(differing.format(table=table, key=key, value=value, runs=runs)) == []
+    examples = workspace.query("SELECT count(*) AS n FROM examples")
     one_setting = "SELECT count(*) AS n FROM current_scores WHERE detector = 'loss'"
-    assert rows(workspace, one_setting) == examples
-    assert rows(workspace, one_setting.replace("count(*)", "count(DISTINCT example_id)")) == examples
+    assert workspace.query(one_setting) == examples
+    assert workspace.query(one_setting.replace("count(*)", "count(DISTINCT example_id)")) == examples
     texts = len(read_built(workspace.paths, PAIR.benchmark).model_inputs)
     cached = "SELECT count(*) AS n, count(DISTINCT text_sha256) AS texts FROM token_statistics"
-    assert rows(workspace, cached) == [{"n": texts, "texts": texts}]
+    assert workspace.query(cached) == [{"n": texts, "texts": texts}]
     on_disk = [
         key
         for part in workspace.parts()
         for key in pq.read_table(part, columns=["key"], partitioning=None).column("key").to_pylist()
     ]
     assert len(set(on_disk)) == len(on_disk) == texts
-    assert rows(workspace, "FROM lineage_gaps") == []
-    assert rows(workspace, "SELECT status FROM coverage") == [{"status": "done"}]
+    assert workspace.query("FROM lineage_gaps") == []
+    assert workspace.query("SELECT status FROM coverage") == [{"status": "done"}]
 
 
 def test_two_audits_of_one_pair_at_once(site: LiveWorkspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.errors import AuditError
-from audit_pipeline.pipeline.dagster.retries import is_transient
+from audit_pipeline.pipeline.dagster.partition_step import is_transient
 from audit_pipeline.store.paths import DataPaths
 
 

@@ -32,7 +32,7 @@ SHIPPED = sorted(path.name for path in (ROOT / "config").glob("*.yaml") if "prop
 
 @dataclass(frozen=True)
 class Installed:
-    """A virtual environment with the wheel in it, a home of its own, and an empty folder to work in."""
+    """A virtual environment with the wheel, its own home, and an empty folder."""
 
     venv: Path
     home: Path
@@ -40,7 +40,7 @@ class Installed:
     sdist: Path
 
     def run(self, *command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """A program of the environment, with nothing of the checkout in its surroundings."""
+        """Run a program of the environment without any path of the checkout."""
         own = ("PYTHONPATH", "DAGSTER_HOME", "CORPUS_AUDIT_DATA", "CORPUS_AUDIT_CONFIG", "XDG_DATA_HOME")
         env = {name: value for name, value in os.environ.items() if name not in own}
         env |= {"HOME": str(self.home), "PYTHONNOUSERSITE": "1", "OMP_NUM_THREADS": "1"}
@@ -55,7 +55,7 @@ class Installed:
         )
 
     def corpus_audit(self, *arguments: str | Path, cwd: Path, code: int = 0) -> str:
-        """What the command says on both streams."""
+        """Return the output of the command on both streams."""
         done = self.run("corpus-audit", *arguments, cwd=cwd)
         said = done.stdout + done.stderr
         assert done.returncode == code, said

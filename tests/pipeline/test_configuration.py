@@ -1,4 +1,4 @@
-"""All files together: what one names must be in another, and every problem is told at once."""
+"""The whole configuration: references between files, and all problems at once."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_every_problem_of_every_file_at_once(broken: Path) -> None:
     ]
 
 
-def test_what_leads_astray_is_broken_and_stops_nothing_else(broken: Path) -> None:
+def test_an_entry_with_a_wrong_reference_is_broken_and_the_others_load(broken: Path) -> None:
     config = load_configuration(broken)
     assert list(config.models) == ["fine", "elsewhere"]
     assert list(config.entries_of(controls.FILE)) == ["check"]
@@ -120,7 +120,7 @@ def test_what_leads_astray_is_broken_and_stops_nothing_else(broken: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [None, "models: [", "- one", "models: {}\nmore: 1"])
-def test_a_file_that_cannot_be_read_is_told_and_stops_only_who_needs_it(broken: Path, content: str | None) -> None:
+def test_an_unreadable_file_is_a_problem_and_stops_only_its_users(broken: Path, content: str | None) -> None:
     path = broken / "models.yaml"
     path.unlink()
     if content is not None:

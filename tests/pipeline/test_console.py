@@ -1,4 +1,4 @@
-"""What commands say: the same facts as words and tables, or as one JSON document."""
+"""Output of commands: the same facts as text and tables, or as one JSON document."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_same_as_one_document_with_numbers_as_they_are(capsys: pytest.Captur
     assert not is_json_output()
 
 
-def test_what_json_has_no_number_for_is_text_and_no_digit_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_text_for_infinite_numbers_and_keeps_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
     values: list[Any] = [math.nan, math.inf, {"low": -math.inf, "all": [Decimal("-Infinity"), np.float64("nan")]}]
     values += [Decimal("1.5"), Decimal("0.1"), Decimal("12345678901234567890.125"), np.float64(0.1), Decimal(2**100)]
     values += [True, 3, (1, "é\ud800"), {1: date(2024, 1, 2)}, b"\x00\xaa"]
@@ -83,7 +83,7 @@ def test_tables_of_one_name_are_one_list_and_other_facts_are_the_last(capsys: py
     assert json.loads(capsys.readouterr().out) == {"rows": [{"n": 1}, {"n": 2}], "last": 2, "each": [1, 2]}
 
 
-def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_none(
+def test_json_without_results_is_an_empty_document_and_an_early_error_prints_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with collect_output(as_json=True):

@@ -1,4 +1,4 @@
-"""`corpus-audit evaluate` as a user types it: what it says, what it refuses, and that it can be done again."""
+"""`corpus-audit evaluate`: its conclusions, its refusals, and repeated evaluations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kept(file: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def labelled(n: int = 100, *, sign: float = 1.0, detectors: Mapping[str, float] | None = None) -> Rows:
-    """So many texts, by turns members and non-members, scored by each detector with its effect."""
+    """Return rows of n texts, alternately member and non-member, scored by detectors with these effects."""
     chance = np.random.default_rng(0)
     return [
         {
@@ -64,7 +64,7 @@ def labelled(n: int = 100, *, sign: float = 1.0, detectors: Mapping[str, float] 
 
 
 def shelf(*, read: int = 5, sign: float = 1.0) -> Rows:
-    """Ten audited books, of which the model has read some, against 430 held-out ones; some of these are short."""
+    """Return rows of ten audited books, some of which were read, and 430 held-out books, 20 of them short."""
     chance = np.random.default_rng(1)
     books = [(f"book {book}", None, 4, 3.0 * (book < read)) for book in range(10)]
     books += [(f"held out {book}", 0, 4 if book < 410 else 1, 0.0) for book in range(430)]
@@ -82,7 +82,7 @@ def shelf(*, read: int = 5, sign: float = 1.0) -> Rows:
 
 
 def report_of(folder: Path, model: str = "a model") -> dict[str, Any]:
-    """The JSON copy of a model's page."""
+    """Return the JSON copy of a model's page."""
     twin = DataPaths(folder).reports / f"model={model}.json"
     content: dict[str, Any] = json.loads(twin.read_text(encoding="utf-8"))
     return content
@@ -94,7 +94,7 @@ def first_screen(folder: Path, model: str = "a model") -> str:
 
 
 def numbers_of(tables: Mapping[str, pa.Table]) -> dict[str, list[tuple[object, ...]]]:
-    """Every number of every table of findings, whatever the model, benchmark and run are called."""
+    """Return every number of the tables of findings, without the names of model, benchmark and run."""
     called = {"model", "benchmark", "run_id"}
     found = {}
     for name in NUMBERS:
@@ -107,12 +107,12 @@ def numbers_of(tables: Mapping[str, pa.Table]) -> dict[str, list[tuple[object, .
 
 
 def numbers_in(folder: Path) -> dict[str, list[tuple[object, ...]]]:
-    """The same of the tables in a folder."""
+    """Return the numbers of the tables in a folder."""
     return numbers_of({name: read_all(DataPaths(folder).table(name), TABLES[name]) for name in NUMBERS})
 
 
 def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path: Path) -> None:
-    """Scores that say -1.2 x (normal + label), with labels that somebody says were drawn by chance."""
+    """The scores are -1.2 x (normal + label), and the labels are stated to be random."""
     chance = np.random.default_rng(0)
     rows = [{"score": float(-1.2 * (chance.normal() + text % 2)), "label": text % 2} for text in range(400)]
     done = evaluate(kept(tmp_path / "raw.parquet", rows), "--design", "randomised")
@@ -136,7 +136,7 @@ def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path
     assert "Members score higher: worth a closer look, and no evidence." in again.stdout
 
 
-def test_what_rests_on_somebodys_word_says_so_and_who_and_how_many(tmp_path: Path) -> None:
+def test_a_stated_design_is_reported_with_who_stated_it_and_the_counts(tmp_path: Path) -> None:
     file = kept(tmp_path / "s.parquet", labelled(200))
     done = evaluate(file, "--design", "randomised")
     folder = tmp_path / "s_findings"
@@ -216,7 +216,7 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
 
 
-def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_command_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     chance = np.random.default_rng(4)
     texts = {f"t{text}": " ".join(chance.choice(WORDS, 30)) for text in range(240)}
@@ -302,7 +302,7 @@ def test_no_number_depends_on_what_anything_is_called(tmp_path: Path) -> None:
     assert numbers(tmp_path / "one.parquet", Pair("one", "m"), seed=1) != first
 
 
-def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> None:
+def test_evaluated_and_skipped_rows_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "mixed.csv"
     odd = "inf,1\n-inf,0\nnan,1\n,0\n1,yes\n2,yes\nhigh,1\n"
     file.write_text("score,label\n" + "".join(f"{text % 7},{text % 2}\n" for text in range(80)) + odd)
@@ -356,7 +356,7 @@ def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_sign_that_known_members_show_to_be_wrong_is_no_finding_of_the_whole_set(tmp_path: Path) -> None:
-    """Unknown books score high, but by scores that are lower for books that the model has read."""
+    """Unknown books score high, but books that the model has read score low."""
     chance = np.random.default_rng(2)
     books = [(f"read {n}", 1, -2.0) for n in range(60)] + [(f"new {n}", 0, 0.0) for n in range(60)]
     books += [(f"asked {n}", None, 2.0) for n in range(40)]
@@ -395,7 +395,7 @@ def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named
 
 
 def on_both_sides(n: int, other: int = 0) -> Rows:
-    """So many texts, each as member and, in capitals, as non-member, with other scores; and others on one side."""
+    """Return rows of n texts on both sides (in capitals as non-member), and of other texts on one side."""
     chance = np.random.default_rng(3)
     texts = [" ".join(chance.choice(WORDS, 30)) for _ in range(n + other)]
     sides = [(text, label) for text in texts[:n] for label in (1, 0)]
@@ -414,18 +414,18 @@ PAIRED = on_both_sides(20, 40)
     [
         (
             [{"score": 1.0, "label": 1}] * 5,
-            "the 5 texts with a score are 5 members; add texts that the model cannot have read",
+            "the 5 texts with a score are 5 members. Add texts that the model cannot have read",
         ),
-        ([{"score": 1.0, "label": 0}] * 5, "the 5 texts with a score are 5 non-members; add members (label 1)"),
+        ([{"score": 1.0, "label": 0}] * 5, "the 5 texts with a score are 5 non-members. Add members (label 1)"),
         (
             [{"score": 1.0, "label": 1}, {"score": 1.0, "label": None}],
-            "are 1 members and 1 of unknown label; add texts that the model cannot have read",
+            "are 1 members and 1 texts of unknown label. Add texts that the model cannot have read",
         ),
         ([{"score": None, "label": 1}] * 3, "no row has a score and a label; 3 × the file has no score"),
         ([{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}], "not understood, so their rows are skipped"),
         (
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],
-            "the file's column 'split' leaves only one side to evaluate",
+            "The file's column 'split' leaves only one side to evaluate",
         ),
         (on_both_sides(240), "480 texts are both member and non-member"),
         (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "the 40 texts with a score are 40 non-members"),
@@ -457,7 +457,7 @@ def test_few_texts_and_equal_scores_are_told_beside_the_number(tmp_path: Path) -
     assert re.search(r"(?m)^\w+ +0\.500 ", done.stdout), "without an interval"
 
 
-def test_of_several_foreign_detectors_the_user_names_the_one_that_answers(tmp_path: Path) -> None:
+def test_the_user_names_the_headline_of_several_external_detectors(tmp_path: Path) -> None:
     file = kept(tmp_path / "s.parquet", labelled(120, detectors={"alpha": 0.0, "omega": 2.0}))
     done = evaluate(file)
     folder = tmp_path / "s_findings"
@@ -489,7 +489,7 @@ def test_of_several_foreign_detectors_the_user_names_the_one_that_answers(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
-def test_power_asks_for_the_detector_where_none_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_power_requires_a_detector_if_there_is_no_headline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = kept(tmp_path / "s.parquet", labelled(120, detectors={"alpha": 0.0, "omega": 2.0}))
     folder = tmp_path / "s_findings"
     assert evaluate(file).exit_code == 0
@@ -507,7 +507,7 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     right = evaluate(kept(tmp_path / "right.parquet", shelf()))
     assert "right: 5 of 10 documents score high: worth a closer look." in right.stdout
     assert "Whether a high score is a sign of training cannot be checked" in right.stdout
-    assert "compared with at least 410 of the 430 calibration documents" in right.stdout
+    assert "at least as many texts: at least 410 of 430. Thresholds" in right.stdout
     section = report_of(tmp_path / "right_findings")["evidence"][0]
     assert (section["shelf"][0]["n_calibration_groups"], section["shelf"][0]["n_calibration_groups_in_all"]) == (
         410,

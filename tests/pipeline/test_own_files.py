@@ -1,4 +1,4 @@
-"""A user's own files, looked at: what they are, what keeps them from being audited, and the entries they come to."""
+"""The inventory of a user's files: counts, reasons against an audit, and the entries of the workspace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shelf(folder: Path, **texts: str) -> Path:
     return folder
 
 
-def test_what_the_files_are_in_numbers(tmp_path: Path) -> None:
+def test_the_inventory_counts_the_files(tmp_path: Path) -> None:
     books = shelf(tmp_path / "books", de=GERMAN * 10, en=ENGLISH * 20)
     (books / "empty.txt").write_text(" ")
     rows = [{"text": ENGLISH * 5 + str(number), "day": f"202{number}-03-04"} for number in range(3)]
@@ -104,7 +104,7 @@ def test_a_group_on_two_sides_is_refused(tmp_path: Path) -> None:
         inspect_user_files(UserFiles((tmp_path / "one.jsonl",), (tmp_path / "two.jsonl",), group_column="book"))
 
 
-def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
+def test_unreadable_files_are_an_error_with_the_first_reasons(tmp_path: Path) -> None:
     folder = shelf(tmp_path / "books")
     with pytest.raises(DataError, match="it has no readable file"):
         inspect_user_files(UserFiles((folder,)))
@@ -116,7 +116,7 @@ def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
 
 
 def test_files_without_text_are_named_and_make_no_document(tmp_path: Path) -> None:
-    """Whole files first; and where a side holds nothing else that is an error, with the reasons of that side alone."""
+    """If a side has no readable document, the error has the reasons of this side only."""
     good, bad = (
         shelf(tmp_path / "good", a=ENGLISH * 10),
         shelf(tmp_path / "bad", z="".join(map(chr, range(0xE000, 0xE100)))),
@@ -187,7 +187,7 @@ def test_the_reason_for_what_is_held_out_is_the_design_that_claims_go_by(
     assert [entry["design_stated_by"] for entry in entries.values()] == [stated, f"{stated} and --members"]
 
 
-def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
+def test_known_members_and_held_out_files_make_a_labelled_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = both_sides(tmp_path, because="random")

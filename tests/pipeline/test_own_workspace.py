@@ -1,4 +1,4 @@
-"""The workspace of own files: made once, gone on with, and never at the cost of what somebody else wrote."""
+"""The workspace of a check: it is created once, updated later, and other files are not overwritten."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import pytest
 import yaml
 
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
-from audit_pipeline.config.workspace_creation import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.check_workspace import ensure_workspace, make_dry_run_workspace, resolve_workspace_model
+from audit_pipeline.pipeline.check_workspace import (
+    create_workspace,
+    ensure_workspace,
+    make_dry_run_workspace,
+    resolve_workspace_model,
+)
 from audit_pipeline.pipeline.user_files import (
     Inventory,
     UserFiles,
@@ -34,7 +38,7 @@ def looked(folder: Path, *names: str, held_out: str | None = None) -> Inventory:
     )
 
 
-def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) -> None:
+def test_the_workspace_has_a_valid_configuration(tmp_path: Path) -> None:
     made = ensure_workspace(tmp_path / "made", looked(tmp_path, "books", held_out="new"), TINY)
     assert made.is_new
     config = load_configuration(tmp_path / "made" / "config")

@@ -1,4 +1,4 @@
-"""What is out of date, on made-up stages: exactly what changed and what is below it, in whatever order it is told."""
+"""The plan on made-up stages: exactly the changed products and the products downstream, in any order of the stages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FINDINGS = stage(
     PAIR,
     "scores",
     missing_message="scored, not evaluated",
-    change_messages={"scores": "scored again since"},
+    change_messages={"scores": "scored again"},
 )
 SEARCH = stage("search", PAIR, "examples", "findings", missing_message="not searched")
 STAGES = (SOURCES, EXAMPLES, COUNTS, PASSES, SCORES, FINDINGS, SEARCH)
@@ -72,13 +72,13 @@ MADE_OF = {
     "search/b1|m": ("examples/b1",),
 }
 GIVEN = ("source/s1", "source/s2", "examples/b1", "examples/b2", "passes/b1|m", "scores/b1|m", "search/b1|m")
-"""What has an entry, files or code of its own that may change."""
+"""The products with an entry, files or code that can change."""
 EVERY = tuple(f"{name}/{partition}" for name, partitions in WANTED.items() for partition in partitions)
 
 
 @dataclass
 class World:
-    """Versions of what is given and of what is made; what each product was made of."""
+    """The versions of inputs and products, and the recorded inputs of each product."""
 
     given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GIVEN, 1))
     made: dict[str, str] = field(default_factory=dict)
@@ -117,7 +117,7 @@ def named(found: AuditPlan) -> set[str]:
 
 
 def below(products: Iterable[str]) -> set[str]:
-    """The products, and all that are made of them."""
+    """Return the products and all products downstream."""
     found, left = set[str](), list(products)
     while left:
         if (product := left.pop()) not in found:
@@ -136,7 +136,7 @@ def finished() -> World:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Any world on the way: some of it made, some of it changed, lost, damaged or failed since."""
+    """Draw a world in which some products are made, and some are changed, lost, damaged or failed."""
     world = World()
     for _ in range(draw(st.integers(0, 3))):
         steps = world.plan().steps
@@ -202,9 +202,9 @@ def test_the_order_of_partitions_does_not_matter(world: World, shuffled: random.
     assert named(plan_steps(STAGES, wanted, world.get_product_state)) == named(world.plan())
 
 
-def test_what_comes_out_the_same_ends_there() -> None:
+def test_an_unchanged_version_stops_the_rebuild() -> None:
     world = finished()
-    again = {"source": "it is to be fetched again"}
+    again = {"source": "a new fetch was requested"}
     assert named(world.plan(again=again)) == below(["source/s1", "source/s2"])
     world.make("source/s1")
     world.make("source/s2")
@@ -219,15 +219,15 @@ def test_the_reason_is_the_first_input_that_differs_and_what_is_made_first_says_
     assert reasons["passes/b1|m"] == "b1 is made first"
     world.given["source/s1"] += 1
     reasons = {str(step.product): step.reason for step in world.plan().steps}
-    assert (reasons["source/s1"], reasons["examples/b1"]) == ("entry changed since", "the source s1 is fetched first")
+    assert (reasons["source/s1"], reasons["examples/b1"]) == ("entry changed", "the source s1 is fetched first")
     world = finished()
     world.recorded["findings/b1|m"]["scores/b1|m"] = "of earlier scores"
     [step] = world.plan().steps
-    assert (step.stage.name, step.pair, step.reason) == ("findings", PAIRS[0], "scored again since")
+    assert (step.stage.name, step.pair, step.reason) == ("findings", PAIRS[0], "scored again")
 
 
 @pytest.mark.parametrize("version", [None, UNKNOWN])
-def test_what_is_not_known_is_not_compared(version: str | None) -> None:
+def test_unknown_versions_are_not_compared(version: str | None) -> None:
     inputs = {"model": version, "examples/b1": UNKNOWN, "code": "2"}
     facts = ProductState(inputs, {"model": "m1", "examples/b1": "of before"})
     assert plan_steps([PASSES], {"passes": ["b1|m"]}, lambda product: facts).steps == ()
@@ -235,7 +235,7 @@ def test_what_is_not_known_is_not_compared(version: str | None) -> None:
     assert plan_steps([PASSES], {"passes": ["b1|m"]}, lambda product: other).steps != ()
 
 
-def test_what_cannot_be_had_stops_what_is_made_of_it_and_nothing_else() -> None:
+def test_a_problem_stops_only_the_products_downstream() -> None:
     world = World(problems={"source/s2": "s2 is not configured"})
     found = world.plan()
     assert not {name for name in named(found) if "b2" in name or "s2" in name}
@@ -259,7 +259,7 @@ def test_the_state_of_a_pair_is_that_of_its_first_stage_that_is_not_up_to_date()
     world = finished()
     assert state(world) == ("done", None)
     world.given["search/b1|m"] += 1
-    assert state(world) == ("stale", "entry changed since")
+    assert state(world) == ("stale", "entry changed")
     world.damaged.add("scores/b1|m")
     assert state(world) == ("stale", "a file is damaged")
     world.failures["findings/b1|m"] = failure("findings/b1|m")

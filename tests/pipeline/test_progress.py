@@ -1,4 +1,4 @@
-"""Progress in words and as a bar."""
+"""Progress as lines and as a bar."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_bar_names_its_phase_and_fits_a_terminal(terminal: io.StringIO) -> Non
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A terminal of 80 columns in the place of standard error."""
+    """Replace standard error by a terminal of 80 columns."""
     screen = io.StringIO()
     console_of_80 = Console(file=screen, force_terminal=True, width=80, emoji=False)
     for module in (progress, console):

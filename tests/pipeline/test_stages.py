@@ -1,4 +1,4 @@
-"""The stages: read, compute, record, write; and what happens when one of the four does not work."""
+"""The stages of an audit without Dagster: their tables, lineage and errors."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
     read_built(workspace.paths, "made_8").require_passed_checks()
 
 
-def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_was_away(
+def test_the_reference_model_is_run_once_for_all_pairs_and_again_after_a_transient_error(
     workspace: Workspace, tiny_folder: Callable[[str], Path]
 ) -> None:
     model = load_tokenized(
@@ -189,7 +189,7 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
     assert {row["status"] for row in table.to_pylist() if row["detector"] == "reference"} == {"ok"}
 
 
-def test_it_is_told_why_there_is_no_reference_model(workspace: Workspace) -> None:
+def test_a_missing_reference_model_is_reported_with_its_reason(workspace: Workspace) -> None:
     said: list[str] = []
     run_other_models(workspace.model("tiny"), [PAIR], workspace.paths, forward_of, said.append)
     [words] = said
@@ -224,7 +224,7 @@ def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: W
 def test_kinds_that_an_audit_reads_are_declared_as_such_and_another_version_of_one_is_another_version(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kind that is forgotten there would let pairs count as done that lack it."""
+    """If a kind were missing in the declaration, pairs without it would count as done."""
     model = workspace.model("tiny")
     digest = read_built(workspace.paths, PAIR.benchmark).digest
     fill_cache(workspace, model, lambda: forward_of(model), "tokens")
@@ -277,7 +277,7 @@ def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> Non
 
 
 def scored(workspace: Workspace, name: str = "tiny") -> TokenizedModel:
-    """The model, which has scored the benchmark in the run ``scores``."""
+    """Score the benchmark with a model in the run ``scores``, and return the model."""
     model = workspace.model(name)
     pair = Pair("made_8", name)
     run_passes(pair, model, workspace.paths, lambda: forward_of(model), step("tokens"), kinds=["base"], logits_budget=0)
@@ -361,7 +361,7 @@ def test_the_detectors_that_are_combined_are_named_beforehand(workspace: Workspa
     assert sum(row["score"] for row in rows) / len(rows) == pytest.approx((len(rows) + 1) / (2 * len(rows)))
 
 
-def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Workspace) -> None:
+def test_a_matched_benchmark_is_reported_and_never_a_mild_shift(workspace: Workspace) -> None:
     workspace.write_benchmarks(made=temporal([8], match={"per_side": 4}))
     workspace.build("made_8")
     paths, model = workspace.paths, scored(workspace)

@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.dagster.retries import is_transient
+from audit_pipeline.pipeline.dagster.partition_step import is_transient
 from audit_pipeline.readers.hub_faults import HubDataUnreachableError, classify_hub_error, hub_faults_as_errors
 
 

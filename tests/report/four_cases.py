@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair

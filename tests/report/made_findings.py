@@ -379,7 +379,7 @@ def write_shelf_extraction(folder: Folder) -> None:
 
 def make(root: Path) -> Path:
     """Write folder, warehouse and reports for looking at; the folder of the reports."""
-    from audit_pipeline.pipeline.publication import build_warehouse
+    from audit_pipeline.pipeline.registry import build_warehouse
     from audit_pipeline.report.files import build_reports
 
     paths = DataPaths(root)

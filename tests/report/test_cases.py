@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from ledger_lines import explain_files, rewrite_lines
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.page import SectionFiles, list_sections

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report import display_priority as report_choice
 from audit_pipeline.report.display_priority import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.files import build_reports

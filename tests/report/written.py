@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from audit_pipeline.store.paths import DataPaths
 from tests.warehouse.conftest import Folder

@@ -51,7 +51,7 @@ def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkey
         ("local_files: {path: ''}", r"local_files: path: is empty. Name a folder or file"),
         ("local_files: {collection: 'a:b'}", r"local_files: collection: "),
         ("local_files: {language: English}", r"local_files: language: "),
-        ("- a list", r"must hold sections by name"),
+        ("- a list", r"must have sections by name"),
         ("a: [", r"sources\.yaml:1: cannot be read: "),
     ],
 )

@@ -1,8 +1,7 @@
-"""Dagster's storage in a real PostgreSQL, with the dagster.yaml that docs/storage.md gives: the page cannot rot."""
+"""Dagster's storage in PostgreSQL, with the dagster.yaml of docs/storage.md."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import pytest
 import yaml
 from click.testing import Result
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
-from postgres_server import POSTGRES, Server, running_postgres
+from postgres_server import Server
 
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
 from audit_pipeline.pipeline.dagster.locks import lock_liveness_file
@@ -24,47 +23,36 @@ DOCUMENTED = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "storage.md").read
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.skipif(POSTGRES is None, reason="there is no PostgreSQL on this machine (initdb, pg_ctl)"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("dagster_postgres") is None, reason="dagster-postgres is not installed"
-    ),
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_postgres() as made:
-        yield made
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A workspace whose Dagster lives in a database, and what its first audit printed."""
+    """A workspace whose Dagster storage is a database, and the output of its first audit."""
 
     root: Path
     database: str
     first: Result
 
 
-def enter(root: Path, server: Server, database: str, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """The workspace with the variables that the page names."""
+def enter(root: Path, postgres: Server, database: str, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Enter the workspace with the variables that the page names."""
     workspace = enter_workspace(root, monkeypatch)
     monkeypatch.setenv("DAGSTER_HOME", str(root / "home"))
     monkeypatch.setenv("CORPUS_AUDIT_LOGS", str(root / "logs"))
-    for name, value in server.variables(database).items():
+    for name, value in postgres.variables(database).items():
         monkeypatch.setenv(name, value)
     return workspace
 
 
 @pytest.fixture(scope="module")
 def audited(
-    server: Server,
+    postgres: Server,
     tmp_path_factory: pytest.TempPathFactory,
     tiny_folder: Callable[[str], Path],
     one_thread: None,
 ) -> Iterator[Shared]:
     assert DOCUMENTED is not None
-    server.query("postgres", "CREATE DATABASE corpus_audit")
     with quick_folder(tmp_path_factory.mktemp("postgres")) as folder:
         with pytest.MonkeyPatch.context() as patch:
             root = folder / "made"
@@ -73,35 +61,35 @@ def audited(
             workspace.hold(*made_documents(2, 40))
             (root / "home").mkdir()
             (root / "home" / "dagster.yaml").write_text(DOCUMENTED[1], encoding="utf-8")
-            enter(root, server, "corpus_audit", patch)
+            enter(root, postgres, "corpus_audit", patch)
             first = workspace.run("audit", "--model", "one", "--benchmark", "made")
         yield Shared(root, "corpus_audit", first)
 
 
 @pytest.fixture
-def workspace(audited: Shared, server: Server, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    return enter(audited.root, server, audited.database, monkeypatch)
+def workspace(audited: Shared, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return enter(audited.root, postgres, audited.database, monkeypatch)
 
 
 def test_an_audit_keeps_its_records_in_the_database_and_nowhere_else(
-    audited: Shared, workspace: Workspace, server: Server
+    audited: Shared, workspace: Workspace, postgres: Server
 ) -> None:
     assert audited.first.exit_code == 0, audited.first.output
     assert DOCUMENTED is not None
     assert (audited.root / "home" / "dagster.yaml").read_text(encoding="utf-8") == DOCUMENTED[1], "left alone"
     assert not workspace.paths.dagster_home.exists()
     assert not [path for path in audited.root.rglob("*") if path.suffix in (".db", ".sqlite")]
-    partitions = server.query(audited.database, "SELECT partitions_def_name, partition FROM dynamic_partitions")
+    partitions = postgres.query(audited.database, "SELECT partitions_def_name, partition FROM dynamic_partitions")
     assert sorted(partitions) == [("benchmark", "made_12"), ("benchmark", "made_8"), ("model", "one")]
-    jobs = server.query(audited.database, "SELECT pipeline_name, status FROM runs")
+    jobs = postgres.query(audited.database, "SELECT pipeline_name, status FROM runs")
     assert {name for name, _ in jobs} >= {"refresh_sources", "build_benchmarks", "audit_pairs", "publish"}
     assert {status for _, status in jobs} == {"SUCCESS"}
     assert any((audited.root / "logs").rglob("*.err"))
     assert "made_12" in workspace.run("sql", "SELECT benchmark FROM leaderboard").stdout
 
 
-def test_a_dead_run_is_buried_and_the_next_audit_finds_all_cached(
-    audited: Shared, workspace: Workspace, server: Server
+def test_a_dead_run_is_marked_and_the_next_audit_uses_the_cache(
+    audited: Shared, workspace: Workspace, postgres: Server
 ) -> None:
     with dg.DagsterInstance.get() as instance:
         job = dg.JobDefinition(name="made", graph_def=dg.GraphDefinition(name="made"))
@@ -111,15 +99,15 @@ def test_a_dead_run_is_buried_and_the_next_audit_finds_all_cached(
     parts = workspace.parts()
     result = workspace.run("audit", "--model", "one", "--benchmark", "made", "--again")
     assert result.exit_code == 0, result.output
-    assert "marked 1 dead run(s) of this machine failed" in result.stderr
+    assert "marked 1 dead run(s) of this machine as failed" in result.stderr
     assert len(re.findall(r"made_\d+\|one: \d+ texts from the cache, 0 computed", result.stderr)) == 2
     assert workspace.parts() == parts
-    [(status,)] = server.query(audited.database, f"SELECT status FROM runs WHERE run_id = '{dead}'")
+    [(status,)] = postgres.query(audited.database, f"SELECT status FROM runs WHERE run_id = '{dead}'")
     assert status == "FAILURE"
 
 
 def dagster_line(workspace: Workspace) -> str:
-    """What the doctor says of Dagster."""
+    """Return the doctor's line on Dagster."""
     lines = workspace.run("doctor").stdout.splitlines()
     [line] = [line for line in lines if line.split()[1:2] == ["Dagster"]]
     return line
@@ -134,11 +122,11 @@ def test_the_doctor_opens_the_storage_and_says_when_it_cannot(workspace: Workspa
     assert "cannot be opened" in said
 
 
-def test_a_benchmark_is_forgotten_there_too(audited: Shared, workspace: Workspace, server: Server) -> None:
+def test_a_benchmark_is_forgotten_there_too(audited: Shared, workspace: Workspace, postgres: Server) -> None:
     workspace.write_benchmarks(made=temporal([8]))
     result = workspace.run("forget", "--benchmark", "made_12")
     assert result.exit_code == 0, result.output
-    partitions = server.query(audited.database, "SELECT partition FROM dynamic_partitions ORDER BY 1")
+    partitions = postgres.query(audited.database, "SELECT partition FROM dynamic_partitions ORDER BY 1")
     assert partitions == [("made_8",), ("one",)]
     assert "made_12" not in workspace.run("sql", "SELECT benchmark FROM leaderboard").stdout
 

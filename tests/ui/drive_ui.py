@@ -213,8 +213,8 @@ class Drive:
     def wait_until_settled(self) -> None:
         """Wait until the sensor of changes has handled all finished runs and nothing is running.
 
-        After an audit it requests the audited pairs once more. The run makes none that is current by the ledger, but it
-        would fill a cache that a step has just removed.
+        After an audit it requests the audited pairs once more. The run makes none that is current according to
+        the ledger, but it would fill a cache that a step has just removed.
         """
         self.page.until(self._is_settled, "a tick of audit_what_changed that requests nothing", AUDIT_SECONDS)
 
@@ -250,13 +250,13 @@ class Drive:
         self.require_each_model_loaded_once([run], _pairs(MODELS))
         check = self.instance.check("token_statistics", "cache_intact")
         require(check is not None and check.run_id == run.id and not check.passed, f"cache_intact says {check}")
-        named = [Path(name).stem for name in check.said["set aside"]] if check is not None else []
+        named = [Path(name).stem for name in check.said["damaged files"]] if check is not None else []
         require(bool(named) and {*named} <= {part.stem for part in parts}, f"cache_intact names {named}, not {parts}")
-        said = f"{len(named)} set aside and their texts run again"
+        said = f"{len(named)} damaged files were renamed and their texts run again"
         page.open("/assets/token_statistics?view=checks", "cache_intact", "Failed", said)
         self.picture("ui_failed_check")
         page.click("//*[contains(text(), 'Show JSON')]")
-        page.dialog("set aside", *named)
+        page.dialog("damaged files", *named)
         self.wait_until_published(6)
 
     def add_a_model(self) -> None:

@@ -17,8 +17,7 @@ from made_rows import make_table
 
 from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
-from audit_pipeline.pipeline.publication import build_warehouse
-from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.pipeline.registry import build_warehouse, get_stage
 from audit_pipeline.store.files import table_from_rows, write_json, write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import (

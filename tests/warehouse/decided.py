@@ -12,7 +12,7 @@ from typing import Any
 
 from made_rows import make_table
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.store.files import write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES, Pair, digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
 from .chats import CHAT, CHAT_PAIR, answer_row, document_row, refused_row, write_asking

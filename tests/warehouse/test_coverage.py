@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.pipeline.publication import build_warehouse
-from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.pipeline.registry import build_warehouse, get_stage
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -58,8 +57,8 @@ def test_another_build_of_a_benchmark_and_scores_that_are_not_an_audit(live: Aud
     write_json(path, {**read_json(path), "digest": "of another build"})
     live.folder.paths.run_file("evaluations", "speeches_64|tiny-125m", "run-0-speeches_64").unlink()
     assert live.changed() == {
-        **{(model, "notes_32"): ("stale", "the benchmark was rebuilt since") for model in MODELS},
-        ("tiny-125m", "speeches_64"): ("missing", "a file of its evaluations is damaged or gone"),
+        **{(model, "notes_32"): ("stale", "the benchmark was rebuilt") for model in MODELS},
+        ("tiny-125m", "speeches_64"): ("missing", "a file of its evaluations is damaged or missing"),
     }
 
 
@@ -90,7 +89,7 @@ def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
 
 def test_other_files_under_a_models_name_and_the_first_ones_again(live: Audited) -> None:
     live.folder.write_card("tiny-125m", "another", DAY + timedelta(days=2))
-    changed = ("stale", "the model's files changed since")
+    changed = ("stale", "the model's files changed")
     assert live.changed() == {("tiny-125m", benchmark): changed for benchmark in BENCHMARKS}
     # Back to the first files: no card tells, since theirs is an old one, but the run that used them does.
     live.folder.write_audit("notes_32", "tiny-125m", "back", DAY + timedelta(days=3))
@@ -107,10 +106,10 @@ def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
 
 def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(get_stage("evaluations").__dict__, "code_version", "another")
-    assert set(live.changed().values()) == {("stale", "the code that evaluates changed since")}
+    assert set(live.changed().values()) == {("stale", "the code that evaluates changed")}
     monkeypatch.setitem(get_stage("scores").__dict__, "code_version", "another")
-    assert set(live.changed().values()) == {("stale", "the code that scores changed since")}
+    assert set(live.changed().values()) == {("stale", "the code that scores changed")}
     monkeypatch.undo()
     live.folder.paths.run_file("scores", "speeches_64|tiny-125m", "run-0-speeches_64").write_bytes(b"half")
-    gone = "a file of its scores is damaged or gone"
+    gone = "a file of its scores is damaged or missing"
     assert live.changed() == {("tiny-125m", "speeches_64"): ("stale", gone)}

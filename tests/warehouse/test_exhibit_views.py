@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_rows import make_table
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.store.files import read_json, read_table, table_from_rows, write_json, write_table
 from audit_pipeline.tables import CORPUS_OVERLAP, EXAMPLES, PLANS, Pair, canonical_json, digest
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.warehouse import query as module
 from audit_pipeline.warehouse.query import export, query_warehouse

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .conftest import Folder

@@ -16,7 +16,6 @@ from audit_pipeline.cli.audit_output import (
     publish_outcomes,
     show_audit_outcome,
 )
-from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
@@ -24,7 +23,14 @@ from audit_pipeline.cli.run_setup import (
     load_whole_configuration,
     print_problems,
 )
-from audit_pipeline.cli.shared_options import device_option, table_output_options
+from audit_pipeline.cli.shared_options import (
+    GO_ON,
+    PASSES_KEPT,
+    ListedCommand,
+    Section,
+    device_option,
+    table_output_options,
+)
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest

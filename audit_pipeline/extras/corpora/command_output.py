@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from audit_pipeline.cli.listed_command import record_exit_state
+from audit_pipeline.cli.shared_options import record_exit_state
 from audit_pipeline.errors import escape_unprintable
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns, Row

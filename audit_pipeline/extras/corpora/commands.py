@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli import shared_options
-from audit_pipeline.cli.listed_command import SHARDS_KEPT, ListedCommand, Section
 from audit_pipeline.cli.run_setup import (
     get_writable_paths,
     open_texts,
@@ -20,6 +19,7 @@ from audit_pipeline.cli.run_setup import (
     resolve_built_benchmark,
     resolve_model_option,
 )
+from audit_pipeline.cli.shared_options import SHARDS_KEPT, ListedCommand, Section
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora import command_output
 from audit_pipeline.pipeline.console import (

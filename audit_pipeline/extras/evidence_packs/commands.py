@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli import shared_options
-from audit_pipeline.cli.listed_command import ListedCommand, Section
 from audit_pipeline.cli.run_setup import (
     build_benchmarks,
     get_writable_paths,
@@ -18,6 +17,7 @@ from audit_pipeline.cli.run_setup import (
     prepare_model,
     resolve_model_option,
 )
+from audit_pipeline.cli.shared_options import ListedCommand, Section
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.listed_command import GO_ON, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, load_dagster_definitions
-from audit_pipeline.cli.shared_options import table_output_options
+from audit_pipeline.cli.shared_options import GO_ON, ListedCommand, Section, table_output_options
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns
 from audit_pipeline.report.number_format import format_thousands

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli import shared_options
-from audit_pipeline.cli.listed_command import PASSES_KEPT, CommandGroup, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter
 from audit_pipeline.cli.run_setup import open_texts
+from audit_pipeline.cli.shared_options import PASSES_KEPT, CommandGroup, ListedCommand, Section
 from audit_pipeline.cli.whole_set_tests import publish_whole_set_test, run_whole_set_test
 from audit_pipeline.pipeline.console import Columns, print_result, show_table
 from audit_pipeline.pipeline.options import RunOptions

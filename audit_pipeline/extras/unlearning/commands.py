@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.run_setup import get_writable_paths, publish, resolve_built_benchmark, resolve_model_option
-from audit_pipeline.cli.shared_options import table_output_options
+from audit_pipeline.cli.shared_options import PASSES_KEPT, ListedCommand, Section, table_output_options
 from audit_pipeline.pipeline.console import Columns, Row, print_message, print_result, show_table
 from audit_pipeline.report.number_format import DASH, format_estimate
 

@@ -12,14 +12,12 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, create_model
 
-from audit_pipeline.pipeline.dagster.cell_events import CellEvents, choose_severity, list_checks
+from audit_pipeline.pipeline.dagster import cell_events
 from audit_pipeline.pipeline.dagster.conditions import choose_condition, select_stages
 from audit_pipeline.pipeline.dagster.locks import hold_named_lock
-from audit_pipeline.pipeline.dagster.metadata import build_code_references, build_column_schema, build_metadata
-from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop
+from audit_pipeline.pipeline.dagster.partition_step import PartitionLoop, run_with_retries
 from audit_pipeline.pipeline.dagster.partitions import partitions_of
 from audit_pipeline.pipeline.dagster.resources import AuditData, ModelsResource, ProgressReporter
-from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.registry import OBSERVED, REPORT_STAGES, STAGES, get_stage
 from audit_pipeline.pipeline.stage import PAIR, SOURCE, Stage, StageJob, StageResult, StageRun
 from audit_pipeline.pipeline.stage_settings import load_stage_entries
@@ -131,7 +129,7 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
         for stage in selected:
             lock = lock or stage.lock
         with hold_named_lock(data.paths, lock, context.log.info):
-            PartitionLoop(context, data.paths, selected, start, CellEvents(context)).run()
+            PartitionLoop(context, data.paths, selected, start, cell_events.CellEvents(context)).run()
         # Dagster requires a generator. All events are already reported.
         yield from ()
 
@@ -188,9 +186,9 @@ def _build_single_asset(stage: Stage, spec: dg.AssetSpec, partition: str) -> dg.
 
 def _build_spec(stage: Stage, key: dg.AssetKey | None = None) -> dg.AssetSpec:
     """Return the specification of a stage's asset, without its partitions."""
-    metadata: dict[str, Any] = {**build_code_references(stage.make, stage.name)}
+    metadata: dict[str, Any] = {**cell_events.build_code_references(stage.make, stage.name)}
     if stage.tables:
-        metadata["dagster/column_schema"] = build_column_schema(stage.tables[0])
+        metadata["dagster/column_schema"] = cell_events.build_column_schema(stage.tables[0])
         metadata["dagster/column_lineage"] = _build_column_lineage(stage)
     freshness = None
     if stage.late_after_days is not None:
@@ -250,7 +248,7 @@ def _build_check_specs(
             blocking=check.blocking,
             partitions_def=partitions,
         )
-        for name, check in list_checks(stage).items()
+        for name, check in cell_events.list_checks(stage).items()
     ]
 
 
@@ -332,15 +330,15 @@ def _choose_options(stage: Stage, config: dg.Config | None) -> BaseModel | None:
 
 def _build_result(stage: Stage, result: StageResult) -> dg.MaterializeResult[Any]:
     check_results = []
-    for name, check in list_checks(stage).items():
+    for name, check in cell_events.list_checks(stage).items():
         check_result = result.checks[name]
         check_results.append(
             dg.AssetCheckResult(
                 check_name=name,
                 passed=check_result.passed,
-                severity=choose_severity(is_warning=check.is_warning),
+                severity=cell_events.choose_severity(is_warning=check.is_warning),
                 description=check_result.description,
-                metadata=build_metadata(check_result.metadata),
+                metadata=cell_events.build_metadata(check_result.metadata),
             )
         )
     data_version = None
@@ -348,7 +346,7 @@ def _build_result(stage: Stage, result: StageResult) -> dg.MaterializeResult[Any
         data_version = dg.DataVersion(result.data_version)
     return dg.MaterializeResult(
         data_version=data_version,
-        metadata={"status": result.status, **build_metadata(result.metadata)},
+        metadata={"status": result.status, **cell_events.build_metadata(result.metadata)},
         check_results=check_results,
     )
 

@@ -1,6 +1,6 @@
 """The execution of audits for commands: preparation of benchmarks, audits of models, publication and dry runs.
 
-The weekly audit uses the same :func:`audit_models` for each of its models. The loop is in scope_update.py.
+The weekly audit uses the same :func:`audit_models` for each of its models. The loop is in runs.py.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedErro
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline import audit_requests
+from audit_pipeline.pipeline.coverage import explain_unpublished
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
 from audit_pipeline.pipeline.dagster.partitions import register
-from audit_pipeline.pipeline.dagster.runs import Runner
-from audit_pipeline.pipeline.dagster.scope_update import UpdateOutcome, update
-from audit_pipeline.pipeline.dagster.tags import build_command_tags
+from audit_pipeline.pipeline.dagster.resources import build_command_tags
+from audit_pipeline.pipeline.dagster.runs import Runner, UpdateOutcome, update
 from audit_pipeline.pipeline.plan import AuditPlan, Planner, Step
-from audit_pipeline.pipeline.publication_state import explain_unpublished
 from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, STAGES
 from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, Product, StageJob
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
@@ -115,7 +114,7 @@ def audit(
         outcome.left_out = prepared.list_failure_reasons(*required)
         outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
         for name, reason in outcome.left_out.items():
-            on_step(f"{name} is left out: {reason}")
+            on_step(f"{name} is skipped: {reason}")
         audit_models(replace(request, benchmarks=outcome.benchmarks), models, runner, outcome)
         if options.publish and explain_unpublished(model_names, paths) is not None:
             outcome.runs["publish"] = runs.publish(runner)
@@ -165,7 +164,7 @@ def prepare_scope(
     optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
     for stage in optional:
         for partition, reason in updated.list_failure_reasons(stage).items():
-            runner.notify(f"{stage} of {partition} is not made: {reason}")
+            runner.notify(f"{stage} of {partition} was not made: {reason}")
     if not leave_out:
         for product, error in updated.errors.items():
             if product.stage not in optional:
@@ -218,7 +217,7 @@ def audit_models(
     for stage in OF_MODELS:
         for product, error in updated.errors.items():
             if product.stage == stage.name and stage.is_optional:
-                runner.notify(f"{product} could not be made, detectors that need it are left out: {error}")
+                runner.notify(f"{product} could not be made, so detectors that need it are skipped: {error}")
                 outcome.not_made[str(product)] = error
     # All products of a failed run have the same error object, which is counted once.
     pair_stages = {stage.name for stage in OF_PAIRS}
@@ -297,8 +296,8 @@ def resolve_relative_cutoffs(
         return benchmarks
     if not refresh:
         ensure_reference_day(paths)
-    elif move_reference_day(paths, utc_today()):
-        on_step(f"relative cutoffs are counted from {utc_today()} on")
+    elif roll_day(paths, utc_today()):
+        on_step(f"relative cutoff dates are now computed from {utc_today()}")
     resolved = load_benchmarks()
     return [resolved[spec.name] for spec in benchmarks]
 

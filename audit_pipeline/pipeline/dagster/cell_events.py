@@ -3,14 +3,20 @@
 Dagster writes version tags only for events that a step yields, and with the same version for all partitions of a run.
 So this module writes the tags itself. Dagster shows a cell as stale if its tags ``input_data_version`` differ from the
 current versions of its inputs. The tags are read when the cell begins, so that a change during the run counts.
+
+The module also converts results to Dagster metadata: column schemas, row counts, tables and links.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urljoin
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
@@ -19,11 +25,10 @@ from dagster._core.event_api import PartitionKeyFilter
 from dagster._core.events import AssetMaterializationPlannedData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from audit_pipeline.pipeline.dagster.metadata import build_metadata
 from audit_pipeline.pipeline.registry import OBSERVED, get_stage
 from audit_pipeline.pipeline.stage import SOURCE, CheckResult, Stage, StageCheck, StageResult, UiMetadata
 from audit_pipeline.sources.config import all_sources
-from audit_pipeline.tables import PairStatus
+from audit_pipeline.tables import PairStatus, Table, description_of
 
 EVERY_PAIR_RAN = "every_pair_ran"
 VALUES_IN_LIMITS = "values_in_limits"
@@ -39,11 +44,11 @@ def list_checks(stage: Stage) -> dict[str, StageCheck]:
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
         checks[EVERY_PAIR_RAN] = StageCheck(
-            "The pair was computed. If not, the result has the reason.", is_warning=False
+            "The pair was computed. If it was not, the result has the reason.", is_warning=False
         )
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
-        description = f"No value is beyond the limits of its column: {', '.join(limited)}."
+        description = f"Every value is within the limits of its column: {', '.join(limited)}."
         checks[VALUES_IN_LIMITS] = StageCheck(description, is_warning=False)
     return checks
 
@@ -114,7 +119,7 @@ class CellEvents:
             latest = record.asset_materialization
             version = (latest.tags or {}).get("dagster/data_version", version)
             metadata = dict(latest.metadata)
-        metadata["kept"] = "the cell is current by the ledger, so it was not rebuilt"
+        metadata["kept"] = "the cell is current according to the ledger, so it was not rebuilt"
         self._report_materialisation(stage, key, version, metadata)
         for name in list_checks(stage):
             self._report_check(stage, partition, name, self._read_latest_result(stage, partition, name))
@@ -267,3 +272,80 @@ def _iterate_upstream_cells(stage: Stage, partition: str) -> Iterator[tuple[dg.A
             yield dg.AssetKey(kind), None
     for name in stage.observes:
         yield dg.AssetKey(name), names[OBSERVED[name].dimension]
+
+
+REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
+"""Environment variable with the address at which `corpus-audit dev` serves the report."""
+_BREAKS = re.compile(r"(?<=[:/_|])(?=\w)")
+
+
+def build_column_schema(table: Table) -> dg.TableSchema:
+    """Return the column schema of a table, which the UI shows."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                field.name,
+                type=str(field.type),
+                description=description_of(field),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in table.schema
+        ]
+    )
+
+
+def build_code_references(function: Callable[..., object], label: str) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Return the metadata that links to the declaration of a function."""
+    code = function.__code__
+    reference = dg.LocalFileCodeReference(file_path=code.co_filename, line_number=code.co_firstlineno, label=label)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
+
+
+def _link_page(page: Path) -> dg.MetadataValue:
+    """Return a link to a page of the report if `corpus-audit dev` serves the report, else the page's path."""
+    url = os.environ.get(REPORT_URL)
+    if url is None:
+        return dg.MetadataValue.path(page)
+    return dg.MetadataValue.url(urljoin(url, quote(page.name)))
+
+
+def build_metadata(metadata: UiMetadata) -> dict[str, Any]:
+    """Return metadata in Dagster's types, in the order in which the UI shows it."""
+    shown: dict[str, Any] = {}
+    for name, picture in metadata.pictures.items():
+        shown[name] = dg.MetadataValue.md(picture)
+    if metadata.rows is not None:
+        shown["dagster/row_count"] = metadata.rows
+    shown |= metadata.values
+    for name, (header, body) in metadata.tables.items():
+        shown[name] = build_markdown_table(header, body)
+    for name, path in metadata.paths.items():
+        shown[name] = dg.MetadataValue.path(path)
+    if metadata.page is not None:
+        shown["page"] = _link_page(metadata.page)
+    return shown
+
+
+def build_markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
+    """Return a small table. Cells are escaped, because names and reasons can have untrusted text.
+
+    Zero-width spaces allow line breaks after :, /, _ and |. Otherwise a long name hides the next columns in a narrow
+    window.
+    """
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for row in body:
+        cells = [_escape_cell(_BREAKS.sub("\u200b", str(value))) for value in row]
+        lines.append("| " + " | ".join(cells) + " |")
+    return dg.MetadataValue.md("\n".join(lines))
+
+
+_MARKUP = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {character: f"&#{ord(character)};" for character in "|`[]()\\*_~!"}
+)
+"""The characters of Markdown and HTML markup as entities. A backslash before a character would not be a safe escape,
+because the text can have a backslash in front of it."""
+
+
+def _escape_cell(value: object) -> str:
+    """Return a value on one line, without markup."""
+    return " ".join(str(value).splitlines()).translate(_MARKUP)

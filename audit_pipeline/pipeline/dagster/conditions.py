@@ -1,9 +1,9 @@
 """The conditions under which Dagster requests assets automatically, and the sensors that evaluate them.
 
 A condition requests a cell (a partition of an asset) if its inputs or its code changed, or if it is new in the
-configuration. A requested run makes only the cells that are out of date by the ledger (:func:`find_due_products`). A
-failed cell is requested again only after one of its inputs changed. Nothing is requested at the first evaluation, so
-that an existing workspace is not audited as a whole.
+configuration. A requested run makes only the cells that are out of date according to the ledger
+(:func:`find_due_products`). A failed cell is requested again only after one of its inputs changed. Nothing is requested
+at the first evaluation, so that an existing workspace is not audited as a whole.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
 from audit_pipeline.pipeline.dagster.locks import has_running_audit
-from audit_pipeline.pipeline.dagster.tags import REASON_TAG
+from audit_pipeline.pipeline.dagster.resources import REASON_TAG
 from audit_pipeline.pipeline.plan import Planner, plan_steps
 from audit_pipeline.pipeline.registry import OBSERVED, OF_BENCHMARKS, OF_PAIRS, REPORT_STAGES, get_stage
 from audit_pipeline.pipeline.stage import SOURCE, Product, Stage
-from audit_pipeline.pipeline.whole_configuration import load_configuration
+from audit_pipeline.pipeline.whole_configuration import (
+    build_configured_scope,
+    load_configuration,
+    read_configured_planner,
+)
 from audit_pipeline.store.paths import DataPaths
 
 PUBLISHING_IS_ON = "CORPUS_AUDIT_PUBLISH"
 """Environment variable that switches publishing on, unless somebody switched it in the UI."""
 ONLY_IF_DUE = "corpus_audit/only_if_due"
-"""The tag of a run that makes only cells that are out of date by the ledger."""
+"""The tag of a run that makes only cells that are out of date according to the ledger."""
 
 _AUTOMATED = tuple(stage for stage in (*OF_BENCHMARKS, *OF_PAIRS) if stage.dimensions[0] in ("source", "benchmark"))
 """The stages whose cells are requested after a change. Controls and token frequencies are made by commands."""
@@ -37,7 +40,7 @@ Condition = dg.AutomationCondition
 
 REBUILT = (
     Condition.any_deps_match(Condition.newly_updated()).since(Condition.newly_requested()) & ~Condition.in_progress()
-).with_label("rebuilt when anything upstream was")
+).with_label("rebuilt when an upstream asset was rebuilt")
 """The condition of assets that are rebuilt as a whole, even if partitions are missing upstream.
 
 ``eager()`` would wait forever for missing partitions. ``any_deps_updated().since_last_handled()`` would count an update
@@ -116,7 +119,8 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
 
     A request handles all earlier changes. A materialisation handles changes of the assets that its run makes. It does
     not handle changes of other inputs, because its run may have begun before them. If the run did use the change, the
-    cell is current by the ledger. For sources, a materialisation handles every change, because a fetch takes long.
+    cell is current according to the ledger. For sources, a materialisation handles every change, because a fetch
+    takes long.
     """
     changed = Condition.data_version_changed()
     same_cell = _select_deps_of_same_cell(stage)
@@ -169,7 +173,7 @@ def select_stages(*stages: Stage) -> dg.AssetSelection:
 
 
 def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths: DataPaths) -> set[Product]:
-    """Return the products that are out of date by the ledger, cannot be made, or have no declared inputs.
+    """Return the products that are out of date according to the ledger, cannot be made, or have no declared inputs.
 
     Products that cannot be made are included, so that the run shows the reason.
 

@@ -22,8 +22,8 @@ import dagster as dg
 import psutil
 from dagster._cli import main
 
+from audit_pipeline.pipeline.dagster.cell_events import REPORT_URL
 from audit_pipeline.pipeline.dagster.conditions import PUBLISHING_IS_ON
-from audit_pipeline.pipeline.dagster.metadata import REPORT_URL
 from audit_pipeline.store.paths import DataPaths
 
 _GRACE_SECONDS = 20.0

@@ -22,7 +22,7 @@ from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.paths import DataPaths, explain_unwritable, is_held, make_private
 
 DAGSTER_YAML = """\
-# Written once; yours to change.
+# Corpus Audit writes this file once. You can change it.
 telemetry:
   enabled: false
 nux:
@@ -31,7 +31,7 @@ run_monitoring:
   enabled: true
 freshness:
   enabled: true
-# Runs print their warnings and results; their events at DEBUG are in the UI.
+# Runs print their warnings and results. The UI also shows their events at level DEBUG.
 python_logs:
   python_log_level: INFO
 """
@@ -64,8 +64,8 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
     reason = explain_unwritable(home)
     if reason is not None:
         raise DataError(
-            f"the Dagster home {home} cannot be written ({reason}), so nothing was run: set DAGSTER_HOME to a folder "
-            "that you can write"
+            f"the Dagster home {home} cannot be written ({reason}), so nothing was run. Set DAGSTER_HOME to a folder "
+            "that you can write to."
         )
     config = home / "dagster.yaml"
     if not config.exists():

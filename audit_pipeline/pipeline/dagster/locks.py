@@ -83,8 +83,8 @@ def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
     with _hold_gate(paths):
         if has_running_audit(paths):
             raise AuditError(
-                "nothing can be forgotten while an audit uses this data folder, so nothing was removed: wait "
-                "for the audit or stop it, then try again"
+                "nothing can be forgotten while an audit uses this data folder, so nothing was removed. Wait "
+                "for the audit or stop it, then try again."
             )
         yield
 
@@ -131,5 +131,5 @@ def _hold_gate(paths: DataPaths) -> Iterator[None]:
             yield
     except filelock.Timeout as error:
         raise AuditError(
-            "another process forgets something of this data folder, so nothing was changed: wait for it, then try again"
+            "corpus-audit forget is running in this data folder, so nothing was changed. Wait for it, then try again."
         ) from error

@@ -10,15 +10,18 @@ from functools import cache
 import dagster as dg
 
 from audit_pipeline.errors import AuditError
-from audit_pipeline.pipeline.configured_workspace import build_configured_scope, read_configured_planner
+from audit_pipeline.pipeline.dagster.cell_events import build_code_references
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
-from audit_pipeline.pipeline.dagster.metadata import build_code_references
 from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, SOURCE, partitions_of, require_keys
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OBSERVED
 from audit_pipeline.pipeline.stage import ObservedInput, Stage
-from audit_pipeline.pipeline.whole_configuration import load_configuration
+from audit_pipeline.pipeline.whole_configuration import (
+    build_configured_scope,
+    load_configuration,
+    read_configured_planner,
+)
 from audit_pipeline.store.paths import DataPaths
 
 _MAX_REASON = 2000
@@ -161,7 +164,7 @@ def _list_names(dimension: str, planner: Planner) -> list[str]:
         return list(planner.state.entries)
     if dimension == SOURCE:
         return list(dict.fromkeys(planner.list_sources(build_configured_scope(planner))))
-    raise ValueError(f"inputs of the dimension '{dimension}' cannot be observed: use {BENCHMARK}, {MODEL} or {SOURCE}")
+    raise ValueError(f"inputs of the dimension '{dimension}' cannot be observed. Use {BENCHMARK}, {MODEL} or {SOURCE}.")
 
 
 def _iterate_changes(

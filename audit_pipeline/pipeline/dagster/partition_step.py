@@ -5,25 +5,34 @@ partition of an asset) itself: as planned when the cell begins, and as materiali
 planned, so the UI shows exactly the failed cells as failed. Cells that never began are missing. If a run is killed, its
 finished cells are kept. Each cell has its own data version, because Dagster would use one version for all cells of a
 run (dagster #34013).
+
+A cell that fails with a transient error is tried again, by the policy of http/retry.py. The log of the run shows the
+attempts.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import dagster as dg
+import tenacity
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline import errors
 from audit_pipeline.benchmarks.built_benchmark import require_matching_control
 from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.errors import UnansweredError, to_one_line
+from audit_pipeline.http.faults import is_transient_fault, iterate_causes
+from audit_pipeline.http.retry import RetryPolicy, build_retryer
 from audit_pipeline.pipeline.dagster.cell_events import CellEvents, SkippedCell, list_checks
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
-from audit_pipeline.pipeline.dagster.retries import run_with_retries
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OF_PAIRS, STAGES, get_stage
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, Product, Stage, StageResult, StageRun, UiMetadata
@@ -213,7 +222,7 @@ class PartitionLoop:
 
     def _leave_cell(self, stage: Stage, partition: str, key: str) -> None:
         """Report a current cell to Dagster as materialised, without making it again."""
-        self.context.log.info(f"{stage.name} of {partition} is current by the ledger and is kept")
+        self.context.log.info(f"{stage.name} of {partition} is current according to the ledger and is kept")
         entries = read_ledger(self.paths).list_entries(stage.input_name, partition)
         version = self.context.run.run_id
         if entries:
@@ -254,3 +263,55 @@ def _depends_on(stage: Stage, other: str) -> bool:
         if name == other or _depends_on(get_stage(name), other):
             return True
     return False
+
+
+RETRY_POLICY = RetryPolicy(attempts=4, first_pause=2.0, max_pause=60.0, jitter=1.0)
+
+T = TypeVar("T")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether an error, or one of its causes, is transient.
+
+    Errors of a server, a network or a disk are transient, and so is exhausted GPU memory.
+    """
+    causes = list(iterate_causes(error))
+    # If the user has disabled the hub, its client raises a connection error, which no retry would cure.
+    if any(isinstance(cause, OfflineModeIsEnabled) for cause in causes):
+        return False
+    # torch is not imported here. If it raised the error, it is already imported.
+    torch = sys.modules.get("torch")
+    is_out_of_memory = torch is not None and any(isinstance(cause, torch.OutOfMemoryError) for cause in causes)
+    return is_out_of_memory or is_transient_fault(error)
+
+
+def run_with_retries(
+    run: Callable[[], T], label: str, log: logging.Logger, sleep: Callable[[float], None] = time.sleep
+) -> T:
+    """Run a function, with up to four attempts if an error is transient. Waits are 2, 4 and 8 s plus jitter.
+
+    Args:
+        run: The function.
+        label: The name of the function in log lines.
+        log: The log of the run.
+        sleep: Replaces the waits in tests.
+
+    Returns:
+        The result of the function.
+
+    Raises:
+        Exception: The error of the last attempt. Errors that are not transient are raised at once.
+    """
+
+    def is_worth_repeating(error: BaseException) -> bool:
+        # The client of a server has already repeated its request (extras/servers/client.py), and requests cost money.
+        return is_transient(error) and not any(isinstance(cause, UnansweredError) for cause in iterate_causes(error))
+
+    def notify(state: tenacity.RetryCallState) -> None:
+        assert state.outcome is not None
+        log.warning(
+            f"{label}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, trying again in "
+            f"{state.upcoming_sleep:.1f} s: {to_one_line(state.outcome.exception() or '')}"
+        )
+
+    return build_retryer(RETRY_POLICY, is_worth_repeating, on_retry=notify, sleep=sleep)(run)

@@ -1,13 +1,21 @@
-"""The Dagster resources of assets: the data folder, the models, and a reporter of progress."""
+"""The Dagster resources of assets: the data folder, the models, and a reporter of progress.
+
+Runs have tags. Some record the tokens that a run sent, so that the runs of a command share one budget. The limits
+themselves are enforced while texts are sent (models/usage_budget.py).
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import filelock
@@ -16,9 +24,8 @@ from pydantic import Field, PrivateAttr
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
-from audit_pipeline.models.usage_budget import Limits
+from audit_pipeline.models.usage_budget import Limits, find_endpoint_models
 from audit_pipeline.pipeline.dagster.locks import lock_liveness_file
-from audit_pipeline.pipeline.dagster.tags import note_spent
 from audit_pipeline.pipeline.progress import format_progress, progress_bar
 from audit_pipeline.scoring.backends import Endpoints, HeldModel
 from audit_pipeline.store.paths import DataPaths, make_private
@@ -27,6 +34,7 @@ from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend
+
 
 _LOG_SECONDS = 15.0
 
@@ -104,7 +112,7 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         started = time.monotonic()
         engine = choose_engine(self.engine, self.workers)
         ready = open_backend(model, paths, self.device, log.info, self.endpoints, engine, self._held.base)
-        log.info(f"made {model.entry.name} ready in {time.monotonic() - started:.1f} s: {ready.described}")
+        log.info(f"{model.entry.name} is ready after {time.monotonic() - started:.1f} s: {ready.described}")
         return ready
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -135,3 +143,69 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         with progress_bar(label) if self.terminal else nullcontext() as draw:
             yield notify
+
+
+REASON_TAG = "why"
+"""The reason for the run. The name is short, because the UI's list of runs shows 40 characters."""
+
+WEEKLY_TAG = "corpus_audit/weekly_audit"
+"""The id of the weekly audit that the run belongs to."""
+
+SUMMARY_TAG = "corpus_audit/summary"
+"""The summary of a weekly audit."""
+
+COMMAND_TAG = "corpus_audit/command"
+"""The id of the command that the run belongs to, if the runs of the command share a budget."""
+
+TOKENS_TAG = "corpus_audit/tokens_sent"
+"""The number of tokens that the run sent to models on servers."""
+
+SENT_TAG = "corpus_audit/tokens_by_endpoint"
+"""The number of tokens by endpoint, as JSON."""
+
+COST_TAG = "corpus_audit/cost"
+"""The cost of the tokens, by the prices in the models' entries."""
+
+
+def build_command_tags(entry: ModelEntry) -> Mapping[str, str]:
+    """Return the tags of all runs of a command. If the model is on a server, a tag makes them share one budget."""
+    return {COMMAND_TAG: str(uuid.uuid4())} if find_endpoint_models(entry) else {}
+
+
+def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
+    """Tag a run with the tokens that it sent and their cost. A run that sent nothing gets no tags."""
+    shared = endpoints.shared
+    if shared.tokens:
+        by_endpoint = json.dumps(dict(endpoints.sent))
+        tags = {TOKENS_TAG: str(shared.tokens), SENT_TAG: by_endpoint, COST_TAG: repr(shared.cost)}
+        instance.add_run_tags(run_id, tags)
+
+
+def build_remaining_budget_config(
+    limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], command_endpoints: Endpoints | None
+) -> dict[str, Any]:
+    """Return the configuration of the resource ``models``: the remaining budget of a command and its use so far.
+
+    Args:
+        limits: The limits of the command.
+        instance: The Dagster instance.
+        tags: The tags of the command's runs.
+        command_endpoints: The endpoints to which the command itself sent requests before its first run.
+
+    Returns:
+        The remaining limits, and the number of sent tokens by endpoint. Limits that are not set are omitted.
+    """
+    sent: Counter[str] = Counter()
+    cost = 0.0
+    if command_endpoints is not None:
+        sent.update(command_endpoints.sent)
+        cost = command_endpoints.shared.cost
+    if COMMAND_TAG in tags:
+        for run in instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})):
+            sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
+            cost += float(run.tags.get(COST_TAG, 0))
+    remaining = asdict(limits.subtract(sent.total(), cost))
+    config = {name: value for name, value in remaining.items() if value is not None}
+    if sent:
+        config["sent"] = dict(sent)
+    return config

@@ -24,10 +24,8 @@ from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.audit import audit_models
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
 from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
-from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.dagster.runs import Jobs, Runner
-from audit_pipeline.pipeline.dagster.scope_update import UpdateOutcome, update
-from audit_pipeline.pipeline.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
+from audit_pipeline.pipeline.dagster.resources import SUMMARY_TAG, WEEKLY_TAG, AuditData
+from audit_pipeline.pipeline.dagster.runs import Jobs, Runner, UpdateOutcome, update
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
 from audit_pipeline.pipeline.stage import (
@@ -178,7 +176,9 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
         if move_reference_day(paths, today):
             moved = find_moved_cutoffs(before, load_benchmarks())
             week.rolled = [change for changes in moved.values() for change in changes]
-            week.notify(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
+            week.notify(
+                f"relative cutoff dates are now computed from {today}, for: {', '.join(week.rolled) or 'no benchmark'}"
+            )
     except DataError as error:
         week.note_problem(str(error))
 

@@ -208,7 +208,7 @@ def test_the_shipped_corpora() -> None:
         ("{path: x, revision: main, language: en, licence: l}", "revision requires hub"),
         ("{path: x, language: en, licence: l, max_bytes: 0}", "max_bytes: "),
         ("{package: torch, language: en, licence: l}", "package: "),
-        ("5", "corpus c: the entry holds no keys"),
+        ("5", "corpus c: the entry has no keys"),
     ],
 )
 def test_a_wrong_entry_is_named(tmp_path: Path, fields: str, message: str) -> None:

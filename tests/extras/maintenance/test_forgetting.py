@@ -349,7 +349,7 @@ def test_an_audit_does_not_begin_while_something_is_removed(workspace: Workspace
     workspace.write_benchmarks(made=temporal([8, 9]))
     with hold_removal_lock(workspace.paths):
         words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
-    assert words.startswith("another process forgets something of this data folder")
+    assert words.startswith("corpus-audit forget is running in this data folder")
 
 
 def test_a_model_by_a_path_that_leads_to_it(

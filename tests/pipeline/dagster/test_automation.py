@@ -1,4 +1,4 @@
-"""When the warehouse and the report are rebuilt by themselves: after any pair, never waiting for all of them."""
+"""Automatic rebuilds of the warehouse and the report: after any pair, without waiting for the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIRS = [f"{benchmark}|{model}" for benchmark in ("b1", "b2", "b3") for model in
 
 
 class Ticks:
-    """Evaluates the conditions tick after tick, as the daemon does."""
+    """The conditions of the publishing sensor, tick by tick."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance = instance
@@ -96,7 +96,7 @@ def test_a_warehouse_that_is_rebuilt_while_the_report_is_made_is_not_left_out(ti
 
 
 @pytest.mark.parametrize("asset", ["benchmark", "scores"])
-def test_whatever_the_warehouse_holds_has_it_rebuilt(ticks: Ticks, asset: str) -> None:
+def test_every_input_of_the_warehouse_requests_its_rebuild(ticks: Ticks, asset: str) -> None:
     ticks.done(asset, PAIRS[0]) if asset == "scores" else ticks.instance.report_runless_asset_event(
         dg.AssetMaterialization(asset, partition="b1")
     )

@@ -1,4 +1,4 @@
-"""What the UI is shown: contracts as column schemas, and tables that no text can break out of."""
+"""Dagster metadata: column schemas of tables, and Markdown tables with escaped text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.pipeline.dagster.metadata import (
+from audit_pipeline.pipeline.dagster.cell_events import (
     REPORT_URL,
     build_column_schema,
     build_markdown_table,
@@ -31,12 +31,12 @@ def test_a_column_schema_says_what_the_contract_says(table: Table) -> None:
 
 
 def cells(markdown: str) -> list[list[str]]:
-    """The cells of a Markdown table, as a reader sees them: less the places where a line may break."""
+    """Return the cells of a Markdown table as shown, without the zero-width spaces."""
     shown = markdown.replace("\u200b", "")
     return [[html.unescape(cell.strip()) for cell in line.strip("|").split("|")] for line in shown.splitlines()]
 
 
-def test_a_table_as_it_is_written() -> None:
+def test_the_markdown_of_a_table() -> None:
     value = build_markdown_table(("part", "reason"), [("a", 1), ("b", None)]).value
     assert value == "| part | reason |\n|---|---|\n| a | 1 |\n| b | None |"
 
@@ -61,7 +61,7 @@ def test_untrusted_text_stays_text(text: str) -> None:
 
 
 @given(st.text(), st.text())
-def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) -> None:
+def test_no_text_changes_the_rows_of_a_table(first: str, second: str) -> None:
     value = str(build_markdown_table(("one", "two"), [(first, second), ("last", "row")]).value)
     found = cells(value)
     assert len(found) == 4
@@ -69,7 +69,7 @@ def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) ->
     assert found[3] == ["last", "row"]
 
 
-def test_the_page_is_a_link_where_the_report_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_page_is_a_link_if_the_report_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shown = UiMetadata(values={"status": "ok"}, page=tmp_path / "model=a%2Fb.html")
     found = build_metadata(shown)
     assert (found["status"], found["page"]) == ("ok", dg.MetadataValue.path(tmp_path / "model=a%2Fb.html"))

@@ -1,4 +1,4 @@
-"""`corpus-audit dev` and SIGTERM, as systemd and containers send it: no process stays; and no warning at its start."""
+"""`corpus-audit dev`: the served report, and no remaining process after SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import requests
 from live_workspace import end, find_free_ports, launch, make, start_services
 
 from audit_pipeline.pipeline.dagster import dev
+from audit_pipeline.pipeline.dagster.cell_events import REPORT_URL
 from audit_pipeline.pipeline.dagster.conditions import PUBLISHING_IS_ON
 from audit_pipeline.pipeline.dagster.dev import run_services, serve_report
-from audit_pipeline.pipeline.dagster.metadata import REPORT_URL
 from audit_pipeline.store.paths import DataPaths, model_page_path
 
 GONE_SECONDS = 60.0
@@ -28,14 +28,14 @@ GONE_SECONDS = 60.0
 
 @pytest.fixture
 def ignored_interrupts() -> Iterator[None]:
-    """As in a shell that starts a command in the background: what it starts ignores Ctrl-C."""
+    """Ignore Ctrl-C, as a command does that a shell starts in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def is_at_work(process: psutil.Process) -> bool:
-    """Whether it has not ended; one that has and that nobody has asked about yet (a zombie) does nothing any more."""
+    """Return whether a process runs. A zombie has ended."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -120,7 +120,7 @@ def test_after_sigterm_no_process_stays(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ignored_interrupts")
-def test_what_is_ended_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
+def test_a_command_that_is_ended_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
     workspace = make(tmp_path, models=1)
     process, _ = launch(workspace)
     try:

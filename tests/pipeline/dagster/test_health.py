@@ -1,4 +1,4 @@
-"""The doctor looks at Dagster: whether its storage opens, and dead runs. It makes and changes nothing."""
+"""The findings of the doctor on Dagster: unusable storage and dead runs. The doctor changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from audit_pipeline.pipeline.dagster.locks import lock_liveness_file
 
 @dg.job(name="made")
 def made_job() -> None:
-    """Nothing to do."""
+    """Do nothing."""
 
 
 def test_a_home_that_was_never_made_is_not_made(workspace: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""The Dagster home; which runs count as dead; and what a run leaves behind, however it ends."""
+"""The Dagster home, dead runs, and the state after a run ends."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from audit_pipeline.pipeline.dagster.instance import (
     open_instance,
 )
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file, lock_liveness_file
+from audit_pipeline.pipeline.dagster.resources import REASON_TAG
 from audit_pipeline.pipeline.dagster.runs import run_job
-from audit_pipeline.pipeline.dagster.tags import REASON_TAG
 from audit_pipeline.store.paths import DataPaths, workspace_file
 
 FAILED = dg.DagsterRunStatus.FAILURE
@@ -57,7 +57,7 @@ def job_of(work: Callable[[], object]) -> dg.JobDefinition:
 
 
 def started_run(instance: dg.DagsterInstance) -> str:
-    """A run that somebody started."""
+    """Return the id of a started run."""
     return instance.create_run_for_job(job_of(lambda: None), status=dg.DagsterRunStatus.STARTED).run_id
 
 
@@ -69,7 +69,7 @@ def status(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRunStatus:
 
 @contextmanager
 def process_of(run_id: str, paths: DataPaths) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that is at work on a run."""
+    """Yield another process that holds the liveness file of a run."""
     with subprocess.Popen([sys.executable, "-c", _RUN, str(paths.root), run_id], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
@@ -138,7 +138,7 @@ def test_a_damaged_database_is_said_in_one_line(instance: dg.DagsterInstance, wo
     assert "\n" not in str(error.value)
 
 
-def test_a_run_is_marked_failed_once_its_process_is_gone(instance: dg.DagsterInstance, workspace: Workspace) -> None:
+def test_a_run_is_marked_as_failed_after_its_process_ended(instance: dg.DagsterInstance, workspace: Workspace) -> None:
     run, paths = started_run(instance), workspace.paths
     with process_of(run, paths) as process:
         assert mark_dead_runs_failed(instance, paths) == []
@@ -156,7 +156,7 @@ def test_a_run_is_marked_failed_once_its_process_is_gone(instance: dg.DagsterIns
 def test_runs_without_a_file_and_of_this_process_are_left_alone(
     instance: dg.DagsterInstance, workspace: Workspace
 ) -> None:
-    """Those without one wait in the daemon's queue, or are of another machine."""
+    """Runs without a file are in the daemon's queue or on another machine."""
     runs = [started_run(instance) for _ in range(2)]
     with hold_liveness_file(workspace.paths, runs[0]):
         assert lock_liveness_file(workspace.paths, runs[0]) is None, "once"
@@ -166,7 +166,7 @@ def test_runs_without_a_file_and_of_this_process_are_left_alone(
     assert {status(instance, run) for run in runs} == {dg.DagsterRunStatus.STARTED}
 
 
-def test_who_looks_at_a_file_and_who_begins_to_hold_it_do_not_disturb_each_other(
+def test_checking_and_locking_a_liveness_file_do_not_interfere(
     instance: dg.DagsterInstance, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, paths = started_run(instance), workspace.paths
@@ -185,7 +185,7 @@ def test_who_looks_at_a_file_and_who_begins_to_hold_it_do_not_disturb_each_other
         assert find_dead_runs(instance, paths) == []
 
 
-def test_a_finished_run_stays_as_it_ended_whatever_became_of_its_process(
+def test_a_finished_run_keeps_its_status_after_its_process_ended(
     instance: dg.DagsterInstance, workspace: Workspace
 ) -> None:
     run = instance.create_run_for_job(job_of(lambda: None), status=dg.DagsterRunStatus.SUCCESS).run_id

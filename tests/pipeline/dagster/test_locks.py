@@ -1,4 +1,4 @@
-"""Locks of audits, removals and runs: held while their process lives; many audits hold one at once."""
+"""Locks of audits, removals and runs: a lock ends with its process, and audits share theirs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_audits_share_and_a_removal_is_refused_while_any_is_at_work(tmp_path: Pa
 
 @contextmanager
 def held_elsewhere(tmp_path: Path, *lock: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds the lock of an audit, or that of a run."""
+    """Yield a process that holds the lock of an audit or of a run."""
     with subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path), *lock], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
@@ -73,7 +73,7 @@ def test_a_removal_keeps_out_audits_and_other_removals(tmp_path: Path, monkeypat
     paths = DataPaths(tmp_path)
     with hold_removal_lock(paths):
         for hold in (hold_audit_lock, hold_removal_lock):
-            with pytest.raises(AuditError, match=r"another process forgets .*nothing was changed"), hold(paths):
+            with pytest.raises(AuditError, match=r"forget is running .*nothing was changed"), hold(paths):
                 pass
 
 

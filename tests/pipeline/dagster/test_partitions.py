@@ -1,4 +1,4 @@
-"""Partitions: names that can be keys, pairs by model, and ranges that hold what was asked for and nothing else."""
+"""Partitions: valid keys, pairs by model, and ranges of exactly the requested pairs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
 from audit_pipeline.pipeline.dagster.partitions import partitions_of, register, register_configured
-from audit_pipeline.pipeline.dagster.scope_update import group_neighbours
+from audit_pipeline.pipeline.dagster.runs import group_neighbours
 from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.stage import PAIR
 from audit_pipeline.tables import Pair, parse_pair
@@ -44,10 +44,10 @@ def test_register_adds_what_is_new_and_keeps_what_is_there(store: dg.DagsterInst
     assert [parse_pair(key).partition for key in keys(store)] == keys(store)
 
 
-def test_register_goes_on_where_another_process_added_a_name_meanwhile(
+def test_register_continues_if_another_process_added_a_name_meanwhile(
     store: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dagster looks, then inserts: the other's row is put in between."""
+    """The row of the other process is inserted between Dagster's check and its insert."""
     add = store.add_dynamic_partitions
 
     def add_after_the_other(dimension: str, names: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ def test_register_refuses_names_that_keys_could_not_hold(store: dg.DagsterInstan
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    """Three models, one of them a control's, two standing benchmarks, one on request, and an empty Dagster home."""
+    """Return a workspace with three models (one of a control), three benchmarks (one on request) and a Dagster home."""
     made = make_workspace(tmp_path / "made", monkeypatch)
     folder = {"path": str(tmp_path)}
     made.write_models(one=folder, two=folder, exposed={"control": {"name": "known", "role": "exposed"}})
@@ -126,7 +126,7 @@ def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> 
 
 
 def test_neighbours_of_one_model_are_a_range_of_exactly_these(store: dg.DagsterInstance) -> None:
-    """Dagster's range over two dimensions is a rectangle, of the first dimension by name first."""
+    """A range of Dagster over two dimensions is a rectangle, and the dimensions are sorted by name."""
     register(store, benchmarks=["b1", "b2", "b3", "b4"], models=["m1", "m2", "m3"])
     with dg.partition_loading_context(dynamic_partitions_store=store):
         found = PAIRS.get_partition_keys_in_range(dg.PartitionKeyRange("b2|m2", "b3|m2"))

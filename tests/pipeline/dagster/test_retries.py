@@ -1,4 +1,4 @@
-"""What is tried again, how long is waited, and what is not tried again."""
+"""Retries: the errors that are repeated, and the waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline.errors import DataError, ModelError, UnansweredError
 from audit_pipeline.models.locate import HubUnreachableError
-from audit_pipeline.pipeline.dagster.retries import is_transient, run_with_retries
+from audit_pipeline.pipeline.dagster.partition_step import is_transient, run_with_retries
 
 LOG = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
 def test_a_full_graphics_card_is_a_fault_that_passes_and_a_hub_that_is_turned_off_is_none(
     error: Exception, expected: bool
 ) -> None:
-    """What else passes: tests/readers/test_retry.py."""
+    """tests/readers/test_retry.py has the other transient errors."""
     assert is_transient(error) is expected
 
 

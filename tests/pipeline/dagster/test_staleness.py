@@ -1,10 +1,11 @@
-"""Which benchmarks an audit builds again, and what a dry run says without running anything."""
+"""Stale benchmarks, and dry runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from made_workspace import (
     SOURCE,
     Workspace,
     controlled,
+    enter_workspace,
     made_document,
     made_documents,
     made_text,
+    make_workspace,
     temporal,
     tiny_control,
 )
@@ -48,7 +51,7 @@ def spec(name: str = "made_8") -> BenchmarkSpec:
 
 
 def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
-    """The planner's steps for these benchmarks, or for all of the configuration: by stage, what is made and why."""
+    """Return the reasons of the planned steps by stage and partition, for some benchmarks or all."""
     specs = [one for name, one in load_benchmarks().items() if name in names or not names]
     state = WorkspaceState(workspace.paths, {one.name: one for one in specs})
     found: dict[str, dict[str, str]] = {}
@@ -144,21 +147,33 @@ def digests(workspace: Workspace) -> dict[str, str]:
     return {name: compute_digest_from_inputs(spec, workspace.paths) for name, spec in load_benchmarks().items()}
 
 
-@pytest.fixture
-def every_builder(workspace: Workspace) -> Workspace:
-    """A family of each builder, built."""
+@pytest.fixture(scope="module")
+def every_builder_once(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], one_thread: None
+) -> Path:
+    """Build a family of each builder, and return the folder of the workspace."""
     assert {fields["builder"] for fields in EVERY_BUILDER.values()} == set(BUILDERS)
-    for name in ("rows", "others"):
-        write_rows(workspace, name)
-    workspace.fetch(*made_documents(5, 40))
-    train(workspace)
-    workspace.write_benchmarks(**EVERY_BUILDER)
-    for family, fields in EVERY_BUILDER.items():
-        if "corpus" in fields:
-            write_search(workspace.paths, fields["pool"], fields["corpus"], lambda row: FOUND if row["label"] else {})
-        workspace.build(family)
-    assert stale(workspace) == []
-    return workspace
+    with pytest.MonkeyPatch.context() as patch:
+        made = make_workspace(tmp_path_factory.mktemp("builders") / "made", patch, tiny=tiny_folder("llama"))
+        for name in ("rows", "others"):
+            write_rows(made, name)
+        made.fetch(*made_documents(5, 40))
+        train(made)
+        made.write_benchmarks(**EVERY_BUILDER)
+        for family, fields in EVERY_BUILDER.items():
+            if "corpus" in fields:
+                write_search(made.paths, fields["pool"], fields["corpus"], lambda row: FOUND if row["label"] else {})
+            made.build(family)
+    return made.root
+
+
+@pytest.fixture
+def every_builder(every_builder_once: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """Return the workspace with its first configuration. Only the last test may change its documents."""
+    made = enter_workspace(every_builder_once, monkeypatch)
+    made.write_benchmarks(**EVERY_BUILDER)
+    assert stale(made) == []
+    return made
 
 
 def train(workspace: Workspace, **changes: Any) -> None:
@@ -171,7 +186,7 @@ def stale(workspace: Workspace) -> list[str]:
     return list(steps(workspace).get("benchmark", {}))
 
 
-def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: Workspace) -> None:
+def test_a_changed_entry_changes_only_its_own_data_version(every_builder: Workspace) -> None:
     before = digests(every_builder)
     for family, change in OTHERWISE.items():
         every_builder.write_benchmarks(**{**EVERY_BUILDER, family: {**EVERY_BUILDER[family], **change}})
@@ -186,7 +201,7 @@ def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: 
     assert digests(every_builder) == before
 
 
-def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_builder: Workspace) -> None:
+def test_changed_inputs_of_a_benchmark_change_only_its_data_version(every_builder: Workspace) -> None:
     write_rows(every_builder, "others")
     every_builder.fetch(*reversed(made_documents(5, 40)))
     assert stale(every_builder) == [], "the same rows and documents, written again"
@@ -208,16 +223,16 @@ def test_what_a_benchmark_is_made_of_moves_its_data_version_and_no_other(every_b
     }
 
 
-def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
+def test_a_missing_source_is_fetched_first(built: Workspace) -> None:
     built.paths.documents(SOURCE).unlink()
     assert steps(built, "made_8") == {
         "documents": {SOURCE: "its documents have not been fetched"},
         "benchmark": {"made_8": f"the source {SOURCE} is fetched first"},
-        "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or gone"},
+        "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or missing"},
     }
 
 
-def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
+def test_missing_rows_are_a_problem_and_no_step(workspace: Workspace) -> None:
     workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
     state = WorkspaceState(workspace.paths, {"theirs_8": spec("theirs_8")})
     made = Planner(state, STAGES).plan(Scope(("theirs_8",)), OF_BENCHMARKS)
