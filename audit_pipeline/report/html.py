@@ -24,7 +24,6 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
 from audit_pipeline.report.number_format import FILTERS, format_count_with_noun
 from audit_pipeline.report.page import ReportPage, list_plugin_section_folders, list_sections
 from audit_pipeline.report.pictures import (
@@ -40,7 +39,15 @@ from audit_pipeline.report.pictures import (
     draw_spread_pictures,
     draw_study_pictures,
 )
-from audit_pipeline.report.sentences import Q_LEVEL, SIGNS, Sign
+from audit_pipeline.report.sentences import (
+    Q_LEVEL,
+    RULE_IN_WORDS,
+    SIGNS,
+    STEP_IN_WORDS,
+    TEST_IN_WORDS,
+    Sign,
+    describe_text_counts,
+)
 from audit_pipeline.report.summary import group_by_subject
 from audit_pipeline.statistics.claims import format_claim_level
 from audit_pipeline.statistics.conformal import count_held_out_needed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from audit_pipeline.tables.common import COLLECTION, GROUP, build_run_table
-from audit_pipeline.tables.documents import DOCUMENTS
+from audit_pipeline.tables.examples import DOCUMENTS
 from audit_pipeline.tables.table import Column, boolean, count, double, fraction, int32, int64, string, strings
 from audit_pipeline.tables.token_statistics import BEST_TOKENS
 

@@ -26,7 +26,8 @@ from audit_pipeline.report.answer_rules import (
     find_detectable_auroc,
 )
 from audit_pipeline.report.document_answers import describe_chat_answer, describe_search_answer
-from audit_pipeline.report.notes import (
+from audit_pipeline.report.sentences import (
+    Q_LEVEL,
     TEST_IN_WORDS,
     describe_blind_control,
     describe_claim_level,
@@ -34,8 +35,12 @@ from audit_pipeline.report.notes import (
     describe_label_origin,
     describe_text_counts,
     describe_verdict,
+    find_kind,
+    list_limits,
+    read_kinds,
+    render_phrase,
+    suggest_methods,
 )
-from audit_pipeline.report.sentences import Q_LEVEL, find_kind, list_limits, read_kinds, render_phrase, suggest_methods
 from audit_pipeline.report.summary import (
     Subject,
     describe_instrument,

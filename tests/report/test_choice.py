@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.pipeline.publication import build_warehouse
-from audit_pipeline.report import display_priority as report_choice
-from audit_pipeline.report.display_priority import max_sections_per_model, sort_by_importance
+from audit_pipeline.report import pair_results
 from audit_pipeline.report.files import build_reports
+from audit_pipeline.report.pair_results import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.sentences import read_kinds
 from audit_pipeline.store.files import read_json, write_json
 from tests.warehouse.conftest import MODELS, Folder
@@ -72,8 +72,8 @@ def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch
     whole = Written(build_reports(audited.paths.warehouse, tmp_path / "whole"))
     assert "matter most" not in whole.pages["across"].text
 
-    monkeypatch.setattr(report_choice, "MAX_ANSWERS", 3)
-    monkeypatch.setattr(report_choice, "MAX_SECTIONS", 1)
+    monkeypatch.setattr(pair_results, "MAX_ANSWERS", 3)
+    monkeypatch.setattr(pair_results, "MAX_SECTIONS", 1)
     cut = Written(build_reports(audited.paths.warehouse, tmp_path / "cut"))
     assert (cut.summary.pairs, cut.summary.models, cut.summary.findings) == (4, 2, 16)
     across = cut.reports["across"]

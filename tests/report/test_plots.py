@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from profiles import max_examples
 
-from audit_pipeline.report.inline_picture import MAX_MARKDOWN_CHARACTERS, draw_inline_roc
 from audit_pipeline.report.picture_data import bin_scores, thin_roc_curve
+from audit_pipeline.report.pictures import MAX_MARKDOWN_CHARACTERS, draw_inline_roc
 from audit_pipeline.report.plots import (
     MARKDOWN_LIMIT,
     clean_label,
