@@ -385,7 +385,7 @@ def _replace_non_finite(value: Any) -> Any:
 def _encode_date(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat().replace("+00:00", "Z")
-    raise TypeError(f"cannot write a {type(value).__name__} to the report: {value!r}")
+    raise TypeError(f"cannot write {value!r} to the report, because its type is {type(value).__name__}")
 
 
 def _read_sql(name: str) -> str:

@@ -20,14 +20,14 @@ DOCUMENTS = Table(
     text_columns=("text",),
     manifest=DataPaths.source_manifest,
     columns=(
-        string("document_id", "unique within all sources: source:collection:name"),
+        string("document_id", "id of the document, unique over all sources: source:collection:name"),
         string("source", "the source of the document"),
         COLLECTION.with_changes("the project, series or folder within the source; splits are balanced over it"),
         string("group", "the book, patent, article or release; intervals and calibration never split a group"),
         string("title", "the document's title"),
         string("text", "the full text, UTF-8", file_only=True),
         day("published", "date of first publication; null if unknown", null=True),
-        string("date_kind", "event that published is the date of: release, publication, first revision, delivery …"),
+        string("date_kind", "event at the date in published: release, publication, first revision, delivery …"),
         day(
             "earliest",
             "first day on which the text can have existed, if it is earlier than published (a patent's priority date)",
@@ -65,7 +65,7 @@ EXAMPLES = Table(
     text_columns=("context", "text"),
     manifest=DataPaths.benchmark_manifest,
     columns=(
-        string("example_id", "sha256(benchmark, document_id, text)[:16]"),
+        string("example_id", "id of the example: 16 hex digits of the digest of benchmark, document_id and text"),
         BENCHMARK.with_changes("the benchmark"),
         string("document_id", "document that the text was taken from"),
         string("text", "the audited text", file_only=True),

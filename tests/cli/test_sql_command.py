@@ -31,7 +31,7 @@ def test_sql_builds_a_warehouse_that_is_not_there(audited_copy: Workspace) -> No
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("SELEC 1", "the SQL is wrong"),
+        ("SELEC 1", "the SQL is invalid"),
         ("INSERT INTO lineage SELECT * FROM lineage", "INSERT is refused"),
         ("SELECT * FROM read_csv('{folder}/secret.csv')", "refused"),
     ],

@@ -98,9 +98,9 @@ def test_rows_that_are_not_as_declared_are_never_written(tmp_path: Path) -> None
     for wrong, words in (
         (rows().drop_columns(["number"]), "columns missing: number"),
         (rows(model=None), "column model holds a null"),
-        (rows(number=-0.1), "made: column number holds a value below 0"),
-        (rows(number=1.3), "made: column number holds a value above 1"),
-        (rows(quoted="another"), "made: column quoted holds 'another', which is none of words, secret"),
+        (rows(number=-0.1), "made: column number contains a value below the minimum 0"),
+        (rows(number=1.3), "made: column number contains a value above the maximum 1"),
+        (rows(quoted="another"), "made: column quoted contains 'another', but the allowed values are words, secret"),
     ):
         with pytest.raises(DataError, match=words):
             store.write(paths, step, MADE, PAIR, wrong, upstream={})

@@ -107,14 +107,14 @@ def test_no_text_is_taken_for_a_formula(folder: Folder, tmp_path: Path) -> None:
     ("name", "file", "words"),
     [
         ("leaderbord", "x.csv", "no table or view 'leaderbord'; did you mean leaderboard"),
-        ("zzzzzzzz", "x.csv", "no table or view 'zzzzzzzz'; .*SHOW TABLES"),
+        ("zzzzzzzz", "x.csv", "no table or view 'zzzzzzzz'. .*SHOW TABLES"),
         ("leaderboard; DROP TABLE scores", "x.csv", "no table or view"),
         ('leaderboard" --', "x.csv", "no table or view"),
         ("duckdb_tables", "x.csv", "no table or view"),
         ("leaderboard", "x.xlsx", r"must end in \.parquet or \.csv"),
         ("leaderboard", "x", r"must end in \.parquet or \.csv"),
         ("leaderboard", "folder.csv", "is a folder"),
-        ("leaderboard", "file/x.csv", "could not be written"),
+        ("leaderboard", "file/x.csv", "cannot write leaderboard to"),
     ],
 )
 def test_what_cannot_be_exported(warehouse: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
