@@ -59,8 +59,8 @@ EXTRACTION_WINDOWS = build_run_table(
         string(
             "set_apart",
             "why a window above the lowest threshold is no evidence of memorisation: repeats its prefix | in several"
-            " documents | predictable (the reference model also reproduces it) | likely anyway (as likely after prefixes"
-            " of other documents); null if it is evidence, or below all thresholds",
+            " documents | predictable (the reference model also reproduces it) | likely anyway (as likely after"
+            " prefixes of other documents); null if it is evidence, or below all thresholds",
             null=True,
         ),
         double(
@@ -80,7 +80,7 @@ EXTRACTION_WINDOWS = build_run_table(
         ),
         int32(
             "strength",
-            "rank among the document's windows that are evidence of memorisation and do not overlap a stronger window; "
+            "rank among the document's windows that are evidence of memorisation and overlap no stronger window; "
             "1 is the strongest; null for the other windows",
             null=True,
             ge=1,
@@ -96,7 +96,8 @@ EXTRACTION_WINDOWS = build_run_table(
         strings("suffix_pieces", "first words of the suffix, as tokens of the model", quotes_text=True),
         strings(
             "first_choice_pieces",
-            "the model's most likely token at the position of each token in suffix_pieces, after the document's own words",
+            "the model's most likely token at the position of each token in suffix_pieces, after the "
+            "document's own words",
             quotes_text=True,
         ),
         string(

@@ -278,7 +278,7 @@ def _power() -> Figure:
 
 def _both(interval: Interval) -> tuple[float, float]:
     if interval.low is None or interval.high is None:
-        raise ValueError("the invented scores are too few for an interval: draw more of them")
+        raise ValueError("there are too few invented scores for an interval. Draw more scores.")
     return interval.low, interval.high
 
 
@@ -294,7 +294,7 @@ def _told(value: float, interval: Interval) -> str:
 
 def _percent(share: float | None) -> str:
     if share is None:
-        raise ValueError("the invented scores are too few for a rate: draw more of them")
+        raise ValueError("there are too few invented scores for a rate. Draw more scores.")
     return f"{share:.0%}"
 
 

@@ -21,8 +21,8 @@ def on_post_build(config: MkDocsConfig) -> None:
     """Put a mark behind each child's number; raises PluginError if the theme's script has other code there."""
     workers = list(Path(config.site_dir, "assets", "javascripts", "workers").glob("search.*.min.js"))
     if len(workers) != 1:
-        raise PluginError(f"The theme has {len(workers)} search workers instead of 1. Look at docs/writers/search.py.")
+        raise PluginError(f"The theme has {len(workers)} search workers instead of 1. Adapt docs/writers/search.py.")
     code = workers[0].read_text(encoding="utf-8")
     if code.count(_NAMED) != 1:
-        raise PluginError("The theme's search names its nodes in another way now. Look at docs/writers/search.py.")
+        raise PluginError("The theme's search names its nodes differently now. Adapt docs/writers/search.py.")
     workers[0].write_text(code.replace(_NAMED, _NAMED_WITH_A_MARK), encoding="utf-8")

@@ -25,19 +25,21 @@ _ROWS = 256
 
 
 def register() -> None:
-    """Replace what has to be replaced, once a process: vLLM calls this in each of a server's processes when it starts.
+    """Replace functions of vLLM. vLLM calls this function once in each process of a server, at its start.
 
-    Raises RuntimeError, which stops the server, where vLLM is of another version or may use its second model runner.
+    Raises:
+        RuntimeError: If the version of vLLM is not supported, or if vLLM may use its second model runner. The error
+            stops the server.
     """
     import vllm  # type: ignore[import-not-found]  # noqa: PLC0415
 
     if vllm.__version__ not in VERSIONS:
         raise RuntimeError(
-            f"corpus-audit-vllm was tried with vLLM {', '.join(VERSIONS)} and not with {vllm.__version__}: "
-            "install one of these, or uninstall corpus-audit-vllm (then mean and standard deviation are not given)"
+            f"corpus-audit-vllm does not support vLLM {vllm.__version__}. Install vLLM {' or '.join(VERSIONS)}, or "
+            "uninstall corpus-audit-vllm. Without it, the server returns no mean and no standard deviation."
         )
     if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") != "0":
-        raise RuntimeError("corpus-audit-vllm needs vLLM's first model runner: set VLLM_USE_V2_MODEL_RUNNER=0")
+        raise RuntimeError("corpus-audit-vllm requires vLLM's first model runner. Set VLLM_USE_V2_MODEL_RUNNER=0.")
 
     from vllm.v1.engine import logprobs  # type: ignore[import-not-found]  # noqa: PLC0415
     from vllm.v1.sample.sampler import Sampler  # type: ignore[import-not-found]  # noqa: PLC0415
