@@ -55,6 +55,8 @@ def _choose_value(column: Column) -> object:
         return date(2026, 3, 1)
     if pa.types.is_timestamp(column.type):
         return _MOMENT
+    if column.name == "is_default":
+        return True
     if pa.types.is_string(column.type):
         return next(iter(column.one_of), "made up")
     return pa.scalar(column.ge or 0).cast(column.type).as_py()

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.page import read_conclusions
@@ -22,7 +23,6 @@ from tests.warehouse.chats import (
     refused_row,
     write_asking,
 )
-from tests.warehouse.conftest import DAY, MODELS, Folder
 
 from .written import Written, written
 

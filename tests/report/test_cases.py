@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from ledger_lines import explain_files, rewrite_lines
+from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report import page as report_page
@@ -21,19 +22,20 @@ from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.page import SectionFiles, list_sections
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.tables import SCORES, Pair, digest
+from audit_pipeline.tables import SCORES, digest
 from audit_pipeline.warehouse.query import query_warehouse
-from tests.warehouse.conftest import DAY, MODELS, Folder
 
 from .made_findings import (
     BOOKS,
+    LATER,
     MODEL,
+    NOTES_PAIR,
     SHELF,
+    SHELF_PAIR,
     evaluation,
     group_tests,
-    highlight,
+    highlights,
     rates,
-    write_rows,
     write_shelf,
 )
 from .written import Written, written
@@ -56,14 +58,10 @@ def labelled_beside(folder: Folder) -> None:
         if row["group"] in BOOKS[10:]:
             row["label"] = BOOKS.index(str(row["group"])) % 2
     folder.rewrite_examples(SHELF)
-    run, pair = "run-shelf", Pair(SHELF, MODEL)
-    rows = [
-        evaluation(SHELF, run, "min_k_plus_plus", "auroc", 0.71, 30, 30),
-        evaluation(SHELF, run, "blind_control", "auroc", 0.52, 30, 30),
-    ]
-    write_rows(folder, "evaluations", pair, run, rows)
-    tests = [row for row in group_tests(run, 300) if row["group"] in BOOKS[:10]]
-    write_rows(folder, "group_tests", pair, run, tests)
+    rows = [evaluation("min_k_plus_plus", "auroc", 0.71, 30), evaluation("blind_control", "auroc", 0.52, 30)]
+    folder.write_rows("evaluations", SHELF_PAIR, "run-shelf", LATER, rows)
+    tests = [row for row in group_tests(300) if row["group"] in BOOKS[:10]]
+    folder.write_rows("group_tests", SHELF_PAIR, "run-shelf", LATER, tests)
 
 
 def test_audited_documents_beside_labelled_ones_are_the_answer(shelved: Folder) -> None:
@@ -90,8 +88,8 @@ def test_groups_of_both_sides_are_no_audited_documents(shelved: Folder) -> None:
 
 
 def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
-    rows = [{**row, "assumption": f"assumed of a {row['unit']}"} for row in rates("run-shelf")]
-    write_rows(shelved, "contamination_rates", Pair(SHELF, MODEL), "run-shelf", rows)
+    rows = [{**row, "assumption": f"assumed of a {row['unit']}"} for row in rates()]
+    shelved.write_rows("contamination_rates", SHELF_PAIR, "run-shelf", LATER, rows)
     found = written(shelved)
     assert found.reports[MODEL].changes[0].documents == [], "it was evaluated once"
     (finding,) = found.reports[MODEL].evidence
@@ -108,8 +106,7 @@ def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
 
 
 def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:
-    path = audited.paths.benchmark_manifest("notes_32")
-    write_json(path, {**read_json(path), "digest": digest("another build")})
+    audited.change_manifest("notes_32", digest=digest("another build"))
     found = written(audited)
     old, new = sorted(found.reports[TINY].evidence, key=lambda one: one.benchmark)
     assert (old.benchmark, new.benchmark) == ("notes_32", "speeches_64")
@@ -144,9 +141,9 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
     for row in rows:
         row["text"] = ""
     audited.rewrite_examples("notes_32")
-    run = "again-notes"
-    lit = {**highlight("notes_32", run, 1, rows[0]), "pieces": [], "token_scores": [], "counted": []}
-    write_rows(audited, "highlights", Pair("notes_32", TINY), run, [lit])
+    (lit,) = highlights(rows[:1])
+    lit = {**lit, "pieces": [], "token_scores": [], "counted": []}
+    audited.write_rows("highlights", NOTES_PAIR, "again-notes", LATER, [lit])
     found = written(audited)
     texts = {finding.benchmark: finding.texts for finding in found.reports[TINY].evidence}
     assert texts["notes_32"] == []
@@ -240,14 +237,10 @@ def test_what_is_cut_is_counted(
 
 
 def test_documents_that_stand_out_are_compared_with_the_evaluation_before(shelved: Folder) -> None:
-    run = "run-later"
-    pair = Pair(SHELF, MODEL)
     later = []
-    for row in group_tests(run, 300):
-        place = BOOKS.index(str(row["group"]))
-        later.append({**row, "q_bh": 0.01 if place in (0, 1, 7) else 0.5})
-    write_rows(shelved, "group_tests", pair, run, later)
-    shelved.write_lineage("group_tests", pair.partition, run, DAY + timedelta(days=3), benchmark_digest=digest(SHELF))
+    for row in group_tests(300):
+        later.append({**row, "q_bh": 0.01 if BOOKS.index(row["group"]) in (0, 1, 7) else 0.5})
+    shelved.write_rows("group_tests", SHELF_PAIR, "run-later", DAY + timedelta(days=3), later)
     found = written(shelved)
     for name in (MODEL, "across"):
         (change,) = found.reports[name].changes[0].documents

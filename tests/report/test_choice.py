@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_data_folder import MODELS, Folder
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report import pair_results
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_results import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.sentences import read_kinds
-from audit_pipeline.store.files import read_json, write_json
-from tests.warehouse.conftest import MODELS, Folder
 
 from .written import Written
 
@@ -66,8 +65,7 @@ def test_every_model_has_a_section_and_few_models_have_more() -> None:
 
 def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One benchmark was built again since: its two pairs matter least.
-    path = audited.paths.benchmark_manifest("speeches_64")
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    audited.change_manifest("speeches_64", digest="of another build")
     build_warehouse(audited.paths)
     whole = Written(build_reports(audited.paths.warehouse, tmp_path / "whole"))
     assert "matter most" not in whole.pages["across"].text

@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from made_data_folder import DAY, Folder
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.number_format import format_interval, format_percent, format_probability
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
-from tests.warehouse.conftest import DAY, Folder
 
 from .made_findings import BOOKS, HOSTILE, MODEL, OLDER, SHELF, TEXTS, write_everything, write_shelf
 from .written import Page, Said, Written, written

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import duckdb
 import pytest
+from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, write_config
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.publication import build_warehouse
@@ -22,7 +23,6 @@ from audit_pipeline.report.section_data import flatten_json
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
-from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
 
 from .written import Page, Written, reports_of, written
 
@@ -241,8 +241,7 @@ def test_what_was_not_audited(audited: Folder) -> None:
     audited.write_outcome(
         "speeches_64", "new <b>", "r8", DAY + timedelta(days=2), "not_applicable", "there is no such model", "scores"
     )
-    path = audited.paths.benchmark_manifest("speeches_64")
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    audited.change_manifest("speeches_64", digest="of another build")
     found = written(audited)
     page = found.pages["across"]
     assert "<script" not in page.html

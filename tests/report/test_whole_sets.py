@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
+from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.tables import Pair
-from tests.warehouse.conftest import DAY, MODELS, Folder
-from tests.warehouse.decided import write_rows
 
 from .written import Page, Written, written
 
@@ -21,25 +21,12 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def write_test(
-    folder: Folder, model: str = TINY, run_id: str = "run-c", at: datetime = DAY, **changes: object
-) -> Mapping[str, object]:
-    """One test of a whole set, in a run of its own: twins, found by a sound test, but for what ``changes`` says."""
-    row: dict[str, object] = {
-        **{"model": model, "benchmark": TWINS, "test": "twins", "status": "ok", "reason": None},
-        **{
-            "p_value": 1e-6,
-            "statistic": 0.9,
-            "n": 100,
-            "n_held_out": 300,
-            "detectable_auroc": 0.6,
-            "assumption": "chance drew the versions",
-        },
-        **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": run_id},
-        **changes,
-    }
-    pair = Pair(str(row["benchmark"]), model)
-    write_rows(folder, "corpus_tests", pair, run_id, at, [row], asset_key="twins")
-    return row
+    folder: Folder, model: str = TINY, run_id: str = "run-c", at: datetime = DAY, benchmark: str = TWINS, **changes: Any
+) -> None:
+    """Write one test of a whole set: by default a sound test of twins that found training."""
+    row = {"test": "twins", "p_value": 1e-6, "statistic": 0.9, "n": 100, "n_held_out": 300, "detectable_auroc": 0.6}
+    row |= {"assumption": "chance drew the versions", "claim_level": "sound test", **changes}
+    folder.write_rows("corpus_tests", Pair(benchmark, model), run_id, at, [row], asset_key="twins")
 
 
 def first_screen(page: Page) -> str:
@@ -97,7 +84,7 @@ REVERSED = "No conclusion: together the held-out texts score higher than the aud
     ],
 )
 def test_what_found_nothing_says_so(
-    audited: Folder, of_models: Mapping[str, tuple[Mapping[str, object], str | None]]
+    audited: Folder, of_models: Mapping[str, tuple[Mapping[str, Any], str | None]]
 ) -> None:
     for model, (changes, _) in of_models.items():
         write_test(audited, model, **changes)

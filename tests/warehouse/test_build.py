@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_data_folder import BENCHMARKS, DAY, MODELS, Folder
 from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.publication import build_warehouse
-from audit_pipeline.store.files import read_json, write_json, write_table
+from audit_pipeline.store.files import write_json, write_table
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
@@ -28,8 +29,6 @@ from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import VIEWS, list_tables
-
-from .conftest import BENCHMARKS, DAY, MODELS, Folder
 
 AGAIN = "again-notes"
 PAIR = "notes_32|tiny-125m"
@@ -391,7 +390,6 @@ def test_findings_on_an_earlier_build_of_a_benchmark_are_marked(audited: Folder)
     before = values(audited.paths, statement)
     assert {current for _, current in before} == {True}
     benchmark = before[0][0]
-    path = audited.paths.benchmark_manifest(benchmark)
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    audited.change_manifest(benchmark, digest="of another build")
     build_warehouse(audited.paths)
     assert values(audited.paths, statement) == [(name, name != benchmark) for name, _ in before]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from made_data_folder import DAY, Folder
+
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
 from .chats import CHAT, CHAT_PAIR, answer_row, document_row, refused_row, write_asking
-from .conftest import DAY, Folder
 
 LATER = DAY + timedelta(days=1)
 ATTEMPTS = "SELECT run_id, settings, tried, unit, found, outcome, is_current FROM attempts WHERE kind = 'asked'"

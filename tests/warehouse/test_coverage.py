@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, make_family, write_config
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.pipeline.registry import get_stage
-from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.warehouse.query import open_read_only
-
-from .conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
 
 
 @dataclass
@@ -54,8 +52,7 @@ def test_a_fault_and_the_run_that_made_up_for_it(live: Audited) -> None:
 
 
 def test_another_build_of_a_benchmark_and_scores_that_are_not_an_audit(live: Audited) -> None:
-    path = live.folder.paths.benchmark_manifest("notes_32")
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    live.folder.change_manifest("notes_32", digest="of another build")
     live.folder.paths.run_file("evaluations", "speeches_64|tiny-125m", "run-0-speeches_64").unlink()
     assert live.changed() == {
         **{(model, "notes_32"): ("stale", "the benchmark was rebuilt since") for model in MODELS},
@@ -64,7 +61,7 @@ def test_another_build_of_a_benchmark_and_scores_that_are_not_an_audit(live: Aud
 
 
 def test_a_benchmark_taken_out_of_the_configuration_is_not_done_silently(live: Audited) -> None:
-    write_config(live.config, speeches=temporal("speeches", 64))
+    write_config(live.config, speeches=make_family("speeches", 64))
     removed = "the benchmark is no longer in the configuration"
     assert live.changed() == {(model, "notes_32"): ("stale", removed) for model in MODELS}
     live.folder.paths.benchmark_manifest("notes_32").unlink()
@@ -78,8 +75,8 @@ def test_a_configuration_that_cannot_be_read_removes_nothing(live: Audited) -> N
 
 
 def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
-    families = {source: temporal(source, length) for source, length in BENCHMARKS.values()}
-    write_config(live.config, [*MODELS, "new"], **families, more=temporal("notes", 8))
+    families = {source: make_family(source, length) for source, length in BENCHMARKS.values()}
+    write_config(live.config, [*MODELS, "new"], **families, more=make_family("notes", 8))
     unbuilt = ("missing", "benchmark more_8: it has not been built")
     assert live.changed() == {
         ("new", "notes_32"): ("missing", "never audited"),
@@ -89,7 +86,7 @@ def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
 
 
 def test_other_files_under_a_models_name_and_the_first_ones_again(live: Audited) -> None:
-    live.folder.write_card("tiny-125m", "another", DAY + timedelta(days=2))
+    live.folder.write_card("tiny-125m", "another", first_loaded_at=(DAY + timedelta(days=2)).isoformat())
     changed = ("stale", "the model's files changed since")
     assert live.changed() == {("tiny-125m", benchmark): changed for benchmark in BENCHMARKS}
     # Back to the first files: no card tells, since theirs is an old one, but the run that used them does.

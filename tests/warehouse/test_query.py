@@ -10,13 +10,12 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from made_data_folder import DAY, Folder
 
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
-
-from .conftest import DAY, Folder
 
 
 def test_rows_come_with_their_column_names(warehouse: Path) -> None:

@@ -12,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from made_data_folder import Folder
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
-
-from .conftest import Folder
 
 MOST_REBUILDS = 10
 # So that the build gets a turn on a small machine.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from ledger_lines import explain_files
+from made_data_folder import Folder
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.files import read_parquet, write_table
@@ -14,8 +15,6 @@ from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import schema
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINED, DERIVED, MACROS, OF_RUNS, list_tables
-
-from .conftest import Folder
 
 FOLDER = Path(schema.__file__).with_name("sql")
 EVERY = list_tables(include_text=True)

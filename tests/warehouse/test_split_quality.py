@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ledger_lines import rewrite_lines
+from made_data_folder import CONTROLS, Folder
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
-
-from .conftest import CONTROLS, Folder
 
 
 def test_a_summary_has_one_row_a_benchmark(warehouse: Path) -> None:

@@ -8,15 +8,15 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-import yaml
+from made_data_folder import Folder, write_config
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.tables import PAIR_STATES
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import MACROS
 
-from .conftest import Folder, write_config
-from .decided import NEW_MODEL, OLD_MODEL, decided_copy
+from .conftest import copy_folder
+from .decided import NEW_MODEL, OLD_MODEL, write_all_decisions
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -27,16 +27,13 @@ QUERIES = [(f"{number}.{place}", sql) for number, _, found in QUESTIONS for plac
 
 
 @pytest.fixture(scope="module")
-def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def warehouse(audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse in which there is something to every question: one model is older than all texts."""
     root = tmp_path_factory.mktemp("docs")
-    config = write_config(root / "config")
-    file = config / "models.yaml"
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    for model, released in ((OLD_MODEL, date(2018, 1, 1)), (NEW_MODEL, date(2025, 1, 1))):
-        content["models"][model]["release_date"] = released
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    folder = decided_copy(_audited_once, root / "data")
+    released = {OLD_MODEL: {"release_date": date(2018, 1, 1)}, NEW_MODEL: {"release_date": date(2025, 1, 1)}}
+    config = write_config(root / "config", fields=released)
+    folder = copy_folder(audited_once, root / "data")
+    write_all_decisions(folder)
     return build_warehouse(folder.paths, config=config).path
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
-import yaml
+from made_data_folder import DAY, MODELS, Folder, make_family, make_searched, make_window, write_config
 
 from assets.warehouse import summarise_warehouse
 from audit_pipeline.cli.main_command import COUNTS
@@ -20,9 +19,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import PAIR_STATES, Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
-from .conftest import DAY, MODELS, Folder, temporal, write_config
-from .decided import write_rows
-from .extracted import Extracted, Window, write_extraction
+from .conftest import copy_folder
 
 TINY, SMALL = MODELS
 NEW, EXPOSED = "new", "exposed"
@@ -43,21 +40,20 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def said(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
+def said(audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
     root = tmp_path_factory.mktemp("states")
-    shutil.copytree(_audited_once.paths.root, root / "data")
-    audited = Folder(DataPaths(root / "data"))
-    families = {"notes": temporal("notes", 32), "speeches": temporal("speeches", 64)}
-    on_request = {name: temporal(name, 8, on_request=True) for name in ("famous", "asked")}
-    config = write_config(root / "config", [TINY, SMALL, NEW], **families, **on_request)
-    models = yaml.safe_load((config / "models.yaml").read_text(encoding="utf-8"))
-    models["models"][EXPOSED] = {"control": {"name": "check", "role": "exposed"}}
-    (config / "models.yaml").write_text(yaml.safe_dump(models, allow_unicode=True), encoding="utf-8")
+    audited = copy_folder(audited_once, root / "data")
+    families = {"notes": make_family("notes", 32), "speeches": make_family("speeches", 64)}
+    on_request = {name: make_family(name, 8, on_request=True) for name in ("famous", "asked")}
+    control = {EXPOSED: {"control": {"name": "check", "role": "exposed"}}}
+    config = write_config(root / "config", [TINY, SMALL, NEW], control, **families, **on_request)
     audited.write_outcome("speeches_64", TINY, "run-failed", LATER, "failed", "no memory is left")
     audited.write_outcome("speeches_64", NEW, "run-failed", LATER, "failed", "there is no such model")
-    found = Extracted("famous:1", [Window(0, 100, 0.9, strength=1)], covered=(0.1, 0.1, 0.1, 0.1, 0.1), group="one")
-    write_extraction(audited, Pair("famous_8", TINY), "run-search", LATER, [found])
-    write_rows(audited, "scores", Pair("notes_32", SMALL), "run-emptied", LATER, [])
+    found = make_searched(
+        "famous:1", make_window(0, 100, 0.9, strength=1), covered=(0.1, 0.1, 0.1, 0.1, 0.1), group="one"
+    )
+    audited.write_search(Pair("famous_8", TINY), "run-search", LATER, [found])
+    audited.write_rows("scores", Pair("notes_32", SMALL), "run-emptied", LATER, [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_AUDIT_CONFIG", str(config))
         yield Said(audited.paths)
