@@ -185,13 +185,7 @@ class Folder:
         self.write_file("split_quality", benchmark, run_id, rows, **columns)
 
     def write_audit(
-        self,
-        benchmark: str,
-        model: str,
-        run_id: str,
-        finished: datetime,
-        signal: float = 0.6,
-        blind: float | None = 0.55,
+        self, benchmark: str, model: str, run_id: str, at: datetime, signal: float = 0.6, blind: float | None = 0.55
     ) -> None:
         """Write scores and evaluations of a pair. The members' scores are ``signal`` standard deviations higher."""
         scores: list[Row] = []
@@ -219,10 +213,8 @@ class Folder:
         for metric, value in zip(METRICS, (blind, blind and 0.07, None), strict=True):
             evaluations.append({**control, **make_evaluation(metric, value, 0, 48)})
         for table, rows in (("scores", scores), ("evaluations", evaluations)):
-            version = get_stage(table).code_version
-            self.write_rows(
-                table, Pair(benchmark, model), run_id, finished, rows, asset_key=table, code_version=version
-            )
+            code = {"asset_key": table, "code_version": get_stage(table).code_version}
+            self.write_rows(table, Pair(benchmark, model), run_id, at, rows, **code)
 
     def write_token_statistics(self, model: str, texts: Iterable[str], part: str = "part-0") -> None:
         rows: list[Row] = []
@@ -236,18 +228,11 @@ class Folder:
         write_table(file, make_table(TABLES["token_statistics"], rows))
 
     def write_outcome(
-        self,
-        benchmark: str,
-        model: str,
-        run_id: str,
-        at: datetime,
-        status: PairStatus = "failed",
-        reason: str = "the device is gone",
-        stage: str = "token_statistics",
+        self, pair: Pair, run_id: str, status: PairStatus, reason: str, stage: str = "token_statistics"
     ) -> None:
-        """Write an outcome as :func:`record_outcome` does, but at a given time."""
-        row = {"table": OUTCOMES.name, "partition": Pair(benchmark, model).partition, "run_id": run_id}
-        append_line(self.paths, {**row, "stage": stage, "status": status, "reason": reason, "at": at})
+        """Write an outcome as :func:`record_outcome` does, two days after the first run."""
+        row = {"table": OUTCOMES.name, "partition": pair.partition, "run_id": run_id, "stage": stage}
+        append_line(self.paths, {**row, "status": status, "reason": reason, "at": DAY + timedelta(days=2)})
 
     def write_card(self, model: str, fingerprint: str | None = None, **fields: object) -> None:
         card = {
@@ -299,17 +284,12 @@ class Folder:
             columns["settings"] = canonical_json({**settings, "grid": True})
             self.write_rows("extraction_grid", pair, run_id, finished, grid, **columns)
 
-    def write_plan(
-        self,
-        pair: Pair,
-        run_id: str,
-        at: datetime,
-        *,
-        authority: str | None = None,
-        timestamped_at: datetime | None = None,
-        **changes: object,
-    ) -> str:
-        """Seal a plan that the folder's runs follow, except for ``changes``. Return the sha256 of the plan."""
+    def write_plan(self, pair: Pair, run_id: str, at: datetime, **changes: Any) -> str:
+        """Seal a plan that the folder's runs follow, except for ``changes``. Return the sha256 of the plan.
+
+        ``authority`` and ``timestamped_at`` are the name and the time in the plan's timestamp.
+        """
+        stamp = {name: changes.pop(name) for name in ("authority", "timestamped_at") if name in changes}
         plan = canonical_json(
             {
                 **{"benchmark": pair.benchmark, "model": pair.model, **describe_versions(pair)},
@@ -321,9 +301,8 @@ class Folder:
                 **changes,
             }
         )
-        row = {"plan": plan, "plan_sha256": text_sha256(plan), "sealed_at": at, "authority": authority}
-        if timestamped_at is not None:
-            row |= {"timestamped_at": timestamped_at, "timestamp": "AA=="}
+        row = {"plan": plan, "plan_sha256": text_sha256(plan), "sealed_at": at, **stamp}
+        row["timestamp"] = "AA==" if stamp else None
         self.write_rows("plans", pair, run_id, at, [row], asset_key="plans")
         return text_sha256(plan)
 

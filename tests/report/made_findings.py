@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from made_data_folder import (
-    BENCHMARKS,
-    CONTROLS,
     DAY,
     MODELS,
     Folder,
@@ -30,6 +28,7 @@ from audit_pipeline.report.files import build_reports
 from audit_pipeline.statistics.score_columns import HELD_OUT_COMPARISON as AGAINST_HELD_OUT
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, canonical_json, example_id
+from tests.warehouse.decided import write_audited, write_findings
 
 SHELF = "shelf"
 MODEL, OLDER = MODELS
@@ -99,7 +98,6 @@ def write_shelf(folder: Folder, *, held_out: int = CALIBRATION_BOOKS) -> None:
         ("evaluations", evaluations),
         ("group_tests", group_tests(held_out)),
         ("contamination_rates", rates()),
-        ("decisions", decisions()),
         ("highlights", highlights(lit)),
     ):
         folder.write_rows(table, SHELF_PAIR, "run-shelf", LATER, found)
@@ -156,21 +154,6 @@ def rates() -> list[Row]:
     return rows
 
 
-def decisions() -> list[Row]:
-    """Return four thresholds of two detectors, one of which was refused."""
-    rows: list[Row] = []
-    counts = {"n_calibration_groups": 12, "n_calibration_nonmembers": 12, "n_calibration_members": 12}
-    counts |= {"n_nonmembers": 24, "n_members": 24}
-    found = {"threshold": 0.8, "fpr": 0.042, "fpr_low": 0.001, "fpr_high": 0.211}
-    found |= {"tpr": 0.25, "tpr_low": 0.098, "tpr_high": 0.467}
-    refused = {"status": "refused", "reason": "59 calibration groups are needed for 5%, there are 12"}
-    for detector in ("loss", "min_k_plus_plus"):
-        row = {**at_defaults(detector), **counts}
-        rows += [{**row, **found, "rule": "marginal", "alpha": alpha} for alpha in (0.05, 0.01)]
-        rows += [{**row, **refused, "rule": "certified", "alpha": 0.05}, {**row, **found, "rule": "largest_accuracy"}]
-    return rows
-
-
 def highlights(examples: list[dict[str, Any]]) -> list[Row]:
     """Return the tokens of these examples with their scores."""
     rows: list[Row] = []
@@ -188,42 +171,16 @@ def highlights(examples: list[dict[str, Any]]) -> list[Row]:
 
 def write_everything(folder: Folder) -> None:
     """Write two models on two labelled benchmarks and the shelf, with rows in every table."""
-    for source in ("notes", "speeches"):
-        folder.write_documents(source)
-    for benchmark in BENCHMARKS:
-        folder.write_examples(benchmark)
-        folder.write_split_quality(benchmark, CONTROLS[benchmark])
-    for position, model in enumerate(MODELS):
-        folder.write_card(model)
-        for benchmark in BENCHMARKS:
-            folder.write_audit(benchmark, model, f"run-{position}-{benchmark}", DAY + timedelta(hours=position))
-    folder.write_audit("notes_32", MODEL, "again-notes", DAY + timedelta(days=1), signal=1.0)
+    write_audited(folder)
     folder.write_card(OLDER, release_date="2018-01-01")
+    write_findings(folder, "notes_32", MODEL, "again-notes", LATER)
     write_shelf(folder)
-    evaluated = [row for row in folder.examples["notes_32"] if row["split"] == "evaluation"]
-    compared = {**MIN_K_PLUS_PLUS, "n_members": 24, "n_nonmembers": 24, "n_groups": 12, "standard_error": 0.031}
-    comparisons: list[Row] = []
-    for other, gap, p_value in (("loss", 0.12, 0.0004), ("zlib", -0.02, 0.62), ("blind_control", 0.08, 0.62)):
-        interval = {"ci_low": gap - 0.06, "ci_high": gap + 0.06}
-        comparisons.append({**compared, **interval, "other": other, "difference": gap, "p_value": p_value})
-    checked = {**MIN_K_PLUS_PLUS, "splits": 200, "n_groups": 12, "rule": "marginal"}
-    checks = [
-        {**checked, "alpha": 0.1, "mean_fpr": 0.09, "standard_error": 0.002, "over_alpha": 0.37},
-        {**checked, "alpha": 0.01, "reason": "too few groups"},
-    ]
     tested = {"n": 120, "n_held_out": 300, "detectable_auroc": 0.69}
     found = {**tested, "p_value": 0.0123, "statistic": 2.25}
     refused = {**tested, "status": "refused", "reason": "no held-out texts of the same distribution are named"}
-    corpus_tests = [{**found, "test": "dataset_inference"}, {**found, "test": "twins"}]
     twins = {**at_defaults("loss"), "items": 120, "others": 300, "detectable_auroc": 0.69}
     superiority = {"superiority": 0.75, "superiority_low": 0.6, "superiority_high": 0.9, "p_value": 0.0123}
-    for table, rows in (
-        ("decisions", decisions()),
-        ("comparisons", comparisons),
-        ("calibration_checks", checks),
-        ("highlights", highlights(evaluated[:3])),
-    ):
-        folder.write_rows(table, NOTES_PAIR, "again-notes", LATER, rows)
+    corpus_tests = [{**found, "test": "dataset_inference"}, {**found, "test": "twins"}]
     corpus_tests.append({**refused, "test": "sharded_permutation"})
     folder.write_rows("corpus_tests", SHELF_PAIR, "run-corpus", LATER, corpus_tests)
     by_group = [
@@ -232,7 +189,7 @@ def write_everything(folder: Folder) -> None:
     ]
     folder.write_rows("twins", SHELF_PAIR, "run-corpus", LATER, by_group)
     write_shelf_search(folder)
-    folder.write_outcome("speeches_64", "not-<there>", "run-9", LATER, "failed", f"it said {HOSTILE}")
+    folder.write_outcome(Pair("speeches_64", "not-<there>"), "run-9", "failed", f"it said {HOSTILE}")
 
 
 def write_shelf_search(folder: Folder) -> None:

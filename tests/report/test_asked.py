@@ -26,7 +26,7 @@ from tests.warehouse.chats import (
 
 from .written import Written, written
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 HTML = "<script>alert('answer')</script>"
 RUNGS = ("title", "first line", "prefix", "instruction")
@@ -46,7 +46,7 @@ def report(folder: Folder, answers: Sequence[Row], documents: Sequence[Row]) -> 
 
 
 @pytest.fixture(scope="module")
-def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def calibrated(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Two audited documents beside three held-out ones, every rung, and answers of two runs."""
     folder = Folder(DataPaths(tmp_path_factory.mktemp("asked") / "data"))
     held_out = [f"new {number}" for number in range(3)]

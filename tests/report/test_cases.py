@@ -19,7 +19,7 @@ from made_data_folder import DAY, MODELS, Folder
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.page import SectionFiles, list_sections
+from audit_pipeline.report.page import SectionFiles, list_sections, read_conclusions
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.tables import SCORES, digest
@@ -43,7 +43,7 @@ from .written import Written, written
 TINY, SMALL = MODELS
 
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_groups_of_both_sides_are_no_audited_documents(shelved: Folder) -> None:
     for row in shelved.examples[SHELF]:
         row["label"] = 0 if row["label"] is None else row["label"]
     shelved.rewrite_examples(SHELF)
-    (answer,) = written(shelved).reports[MODEL].answers
-    assert (answer.documents, answer.outcome) == (None, "difference_to_look_at")
+    answer = read_conclusions(build_warehouse(shelved.paths).path, MODEL).answers[SHELF]
+    assert (answer["documents"], answer["outcome"]) == (None, "difference_to_look_at")
 
 
 def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
@@ -132,8 +132,8 @@ def test_which_setting_is_the_default_is_what_the_scores_say(folder: Folder) -> 
         known = [{**row, "is_default": row["parameters"] == '{"k":0.5}'} for row in rows]
         write_table(file, table_from_rows(known, SCORES))
     explain_files(folder.paths)
-    (answer,) = written(folder).reports[TINY].answers
-    assert (answer.detector, answer.parameters) == ("min_k_plus_plus", '{"k":0.5}')
+    answer = read_conclusions(build_warehouse(folder.paths).path, TINY).answers["notes_32"]
+    assert (answer["detector"], answer["parameters"]) == ("min_k_plus_plus", '{"k":0.5}')
 
 
 def test_without_texts_nothing_is_quoted(audited: Folder) -> None:

@@ -31,7 +31,7 @@ from audit_pipeline.tables import Pair
 
 from .written import Written, written
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 TINY, SMALL = MODELS
 PAIR = Pair("notes_32", TINY)
@@ -110,7 +110,7 @@ def write_exhibit(folder: Folder, *, planned: bool = True) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def found(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = Folder(DataPaths(tmp_path_factory.mktemp("exhibit") / "data"))
     write_exhibit(folder)
     return written(folder)

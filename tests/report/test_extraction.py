@@ -26,7 +26,7 @@ from audit_pipeline.tables import Pair
 
 from .written import Written, written
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 TINY, SMALL = MODELS
 SCRIPT = "<script>alert('piece')</script>"
@@ -78,7 +78,7 @@ def extract(folder: Folder, *found: Searched, model: str = TINY, benchmark: str 
 
 
 @pytest.fixture(scope="module")
-def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def calibrated(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = Folder(DataPaths(tmp_path_factory.mktemp("calibrated") / "data"))
     extract(audited(folder), BOOK, OTHER, SHORT, HELD_OUT, NEVER)
     return written(folder)

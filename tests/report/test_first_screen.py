@@ -25,7 +25,7 @@ SEPARABLE = "separable without a model"
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Written]:
+def cases(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Written]:
     return {case: Written(written_case(case, tmp_path_factory.mktemp(case))) for case in CASES}
 
 

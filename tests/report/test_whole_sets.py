@@ -17,7 +17,7 @@ TINY, SMALL = MODELS
 TWINS = "quiz-2026"
 
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 
 def write_test(

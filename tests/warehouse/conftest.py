@@ -5,17 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from copy import deepcopy
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from made_data_folder import BENCHMARKS, CONTROLS, DAY, MODELS, Folder, write_config
+from made_data_folder import Folder, write_config
 
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 
-from .decided import write_all_decisions
+from .decided import write_all_decisions, write_audited
 
 
 def copy_folder(made: Folder, root: Path) -> Folder:
@@ -43,17 +42,7 @@ def folder(tmp_path: Path) -> Folder:
 def audited_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """Two models on two benchmarks. The first pair was audited twice. For tests that only read the folder."""
     folder = Folder(DataPaths(tmp_path_factory.mktemp("audited") / "data"))
-    for source in ("notes", "speeches"):
-        folder.write_documents(source)
-    for benchmark in BENCHMARKS:
-        folder.write_examples(benchmark)
-        folder.write_split_quality(benchmark, CONTROLS[benchmark])
-    for position, model in enumerate(MODELS):
-        folder.write_card(model)
-        folder.write_token_statistics(model, ["one two three", "four five"])
-        for benchmark in BENCHMARKS:
-            folder.write_audit(benchmark, model, f"run-{position}-{benchmark}", DAY + timedelta(hours=position))
-    folder.write_audit("notes_32", "tiny-125m", "again-notes", DAY + timedelta(days=1), signal=1.0)
+    write_audited(folder)
     write_missing_answers(folder.paths)
     return folder
 

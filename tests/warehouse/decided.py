@@ -8,6 +8,7 @@ from typing import Any
 
 from made_data_folder import (
     BENCHMARKS,
+    CONTROLS,
     DAY,
     MODELS,
     Folder,
@@ -25,10 +26,25 @@ Row = Mapping[str, Any]
 
 OLD_MODEL, NEW_MODEL = MODELS
 OF_PAIR = f"WHERE benchmark = 'notes_32' AND model = '{OLD_MODEL}'"
-DETECTORS = (("loss", "{}"), ("min_k", '{"k":0.2}'))
+DETECTORS = (("min_k_plus_plus", '{"k":0.2}'), ("loss", "{}"))
 
 
-def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finished: datetime) -> None:
+def write_audited(folder: Folder) -> None:
+    """Write two models on two benchmarks. The first pair is audited twice."""
+    for source, _ in BENCHMARKS.values():
+        folder.write_documents(source)
+    for benchmark in BENCHMARKS:
+        folder.write_examples(benchmark)
+        folder.write_split_quality(benchmark, CONTROLS[benchmark])
+    for position, model in enumerate(MODELS):
+        folder.write_card(model)
+        folder.write_token_statistics(model, ["one two three", "four five"])
+        for benchmark in BENCHMARKS:
+            folder.write_audit(benchmark, model, f"run-{position}-{benchmark}", DAY + timedelta(hours=position))
+    folder.write_audit("notes_32", OLD_MODEL, "again-notes", DAY + timedelta(days=1), signal=1.0)
+
+
+def write_findings(folder: Folder, benchmark: str, model: str, run_id: str, finished: datetime) -> None:
     """Write one run's rows of every table of findings, about the groups and collections of the examples."""
     examples = folder.examples[benchmark]
     groups = sorted({(row["group"], row["collection"], row["label"]) for row in examples})
@@ -41,9 +57,12 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
     for detector, parameters in DETECTORS:
         setting = {"detector": detector, "parameters": parameters}
         rule = {**setting, "rule": "marginal", "alpha": 0.05}
-        counts = {"n_calibration_groups": n, "n_nonmembers": 24, "n_members": 24}
+        counts = {"n_calibration_groups": n, "n_calibration_nonmembers": 6, "n_calibration_members": 6}
+        counts |= {"n_nonmembers": 24, "n_members": 24}
         rates = {"fpr": 0.04, "fpr_low": 0.01, "fpr_high": 0.1, "tpr": 0.3, "tpr_low": 0.2, "tpr_high": 0.4}
         tables["decisions"].append({**rule, **counts, **rates, "threshold": 1.5})
+        too_few = {"status": "refused", "reason": "59 calibration groups are needed for 5%, there are 12"}
+        tables["decisions"].append({**rule, **counts, **too_few, "rule": "certified"})
         for place, (group, collection, label) in enumerate(groups, start=1):
             q_values = {"q_bh": min(1.0, 0.03 * place), "q_by": min(1.0, 0.05 * place), "q_ledger": 1.0}
             counts = {"n_texts": 5, "n_compared": 5, "n_calibration_groups": n, "n_tests": n, "n_ledger": 2 * n}
@@ -54,12 +73,15 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         for unit, name in units:
             tables["contamination_rates"].append({**rule, **flagged, **refused, "unit": unit, "name": name})
         check = {"splits": 200, "n_groups": n, "mean_fpr": 0.048, "standard_error": 0.002, "over_alpha": 0.4}
-        tables["calibration_checks"].append({**rule, **check})
+        refused_check = {**rule, "alpha": 0.01, "splits": 200, "n_groups": n, "reason": "too few groups"}
+        tables["calibration_checks"] += [{**rule, **check}, refused_check]
     loss = {"detector": "loss", "parameters": "{}"}
-    compared = {**loss, "n_members": 24, "n_nonmembers": 24, "n_groups": 12, "difference": 0.04}
+    compared = {**loss, "n_members": 24, "n_nonmembers": 24, "n_groups": 12, "other_parameters": "{}"}
+    compared |= {"difference": 0.04, "ci_low": 0.01, "ci_high": 0.07}
     tables["comparisons"] = [
         {**compared, "other": "min_k", "other_parameters": '{"k":0.2}', "standard_error": 0.0113, "p_value": 0.004},
-        {**compared, "other": "zlib", "other_parameters": "{}"},
+        {**compared, "other": "zlib"},
+        {**compared, "other": "blind_control"},
     ]
     tables["corpus_tests"] = [{"p_value": 0.2, "statistic": 1.0, "n": 24, "n_held_out": 24, "detectable_auroc": 0.69}]
     tables["twins"] = [{**loss, "items": 24, "others": 48, "superiority": 0.5, "p_value": 0.5}]
@@ -68,6 +90,12 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
     pair = Pair(benchmark, model)
     for table, rows in tables.items():
         folder.write_rows(table, pair, run_id, finished, rows)
+
+
+def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finished: datetime) -> None:
+    """Write one run's findings, a search for passages, and answers of a chat model."""
+    write_findings(folder, benchmark, model, run_id, finished)
+    pair = Pair(benchmark, model)
     pieces = {"prefix_excerpt": "made up", "suffix_pieces": (" up",), "first_choice_pieces": (" up",)}
     first = make_window(100, 200, 0.25, strength=1, **pieces)
     vain = make_window(100, 200, 1e-30, strength=1)

@@ -13,6 +13,7 @@ from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, make_family, write
 
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import open_read_only
 
 
@@ -45,7 +46,7 @@ ALL_DONE = {(model, benchmark): ("done", None) for model in MODELS for benchmark
 
 def test_a_fault_and_the_run_that_made_up_for_it(live: Audited) -> None:
     pair = ("tiny-125m", "speeches_64")
-    live.folder.write_outcome("speeches_64", "tiny-125m", "r7", DAY + timedelta(days=2), "failed", "out of memory")
+    live.folder.write_outcome(Pair("speeches_64", "tiny-125m"), "r7", "failed", "out of memory")
     assert live.changed() == {pair: ("failed", "out of memory")}
     live.folder.write_audit("speeches_64", "tiny-125m", "r8", DAY + timedelta(days=3))
     assert live.changed() == {}

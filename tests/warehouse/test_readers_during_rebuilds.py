@@ -17,7 +17,7 @@ from made_data_folder import Folder
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
-MOST_REBUILDS = 10
+MOST_REBUILDS = 5
 # So that the build gets a turn on a small machine.
 PAUSE_SECONDS = 0.2
 # After which a reader is taken to hang, on a machine however busy.

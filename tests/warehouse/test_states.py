@@ -47,8 +47,8 @@ def said(audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iter
     on_request = {name: make_family(name, 8, on_request=True) for name in ("famous", "asked")}
     control = {EXPOSED: {"control": {"name": "check", "role": "exposed"}}}
     config = write_config(root / "config", [TINY, SMALL, NEW], control, **families, **on_request)
-    audited.write_outcome("speeches_64", TINY, "run-failed", LATER, "failed", "no memory is left")
-    audited.write_outcome("speeches_64", NEW, "run-failed", LATER, "failed", "there is no such model")
+    audited.write_outcome(Pair("speeches_64", TINY), "run-failed", "failed", "no memory is left")
+    audited.write_outcome(Pair("speeches_64", NEW), "run-failed", "failed", "there is no such model")
     found = make_searched(
         "famous:1", make_window(0, 100, 0.9, strength=1), covered=(0.1, 0.1, 0.1, 0.1, 0.1), group="one"
     )

@@ -75,14 +75,17 @@ def test_without_text_no_piece_of_it_is_there(built: Folder, decided: Folder) ->
 def test_a_comparison_in_the_form_of_the_paper(built: Folder) -> None:
     board = dict(built.query(f"SELECT detector, auroc FROM leaderboard {OF_PAIR}"))
     rows = query_warehouse(built.paths.warehouse, f"FROM detector_comparison {OF_PAIR} ORDER BY other").to_pylist()
-    assert [(row["detector"], row["other"]) for row in rows] == [("loss", "min_k"), ("loss", "zlib")]
+    assert [(row["detector"], row["other"]) for row in rows] == [
+        ("loss", name) for name in ("blind_control", "min_k", "zlib")
+    ]
     assert [(row["auroc"], row["other_auroc"]) for row in rows] == [
+        (board["loss"], 0.55),
         (board["loss"], board["min_k"]),
         (board["loss"], board["zlib"]),
     ]
-    assert [row["difference_in_percent"] for row in rows] == ["+4.000 ± 1.130", "+4.000"]
-    assert [row["p_value_with_stars"] for row in rows] == ["0.004**", "none"]
-    assert [row["stars"] for row in rows] == ["**", ""]
+    assert [row["difference_in_percent"] for row in rows] == ["+4.000", "+4.000 ± 1.130", "+4.000"]
+    assert [row["p_value_with_stars"] for row in rows] == ["none", "0.004**", "none"]
+    assert [row["stars"] for row in rows] == ["", "**", ""]
 
 
 def test_stars(audited: Folder) -> None:
@@ -204,7 +207,7 @@ def test_the_ledger_counts_what_was_tried(decided: Folder) -> None:
     assert row["settings"] == row["settings_so_far"] == 22
     assert row["groups_tested"] == groups
     assert row["group_p_values"] == groups * detectors
-    assert (row["comparison_p_values"], row["corpus_p_values"]) == (1, 1), "of two comparisons one has a p-value"
+    assert (row["comparison_p_values"], row["corpus_p_values"]) == (1, 1), "of three comparisons one has a p-value"
     assert row["p_values_so_far"] == 3 * (groups * detectors + 1 + 1)
     assert (row["runs_so_far"], row["evaluations_so_far"]) == (2, 2)
     assert row["models_on_benchmark"] == len(MODELS)
