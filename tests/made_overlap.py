@@ -1,4 +1,4 @@
-"""What a search of a corpus is said to have found of a built benchmark's texts, for tests of what rests on it."""
+"""Made-up results of a search of a corpus for a benchmark's texts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ FOUND: Mapping[str, Any] = {
     **{"verdict": "found", "covered": 1.0, "covered_by_copies": 1.0, "longest": 60, "found_runs": 48},
     **{"passages": 1, "documents": 1, "contaminated": True},
 }
-"""What differs from a text of which nothing is found."""
+"""The columns of a text that was found."""
 
 
 def write_search(
     paths: DataPaths, pool: str, corpus: str, finding_of: Callable[[Mapping[str, Any]], Mapping[str, Any]], **every: Any
 ) -> str:
-    """Write what was found of the pool's texts; ``finding_of`` gives what is special of an example. Returns the data
-    version."""
+    """Write a result for each text of the pool, with the columns of ``finding_of`` and ``every``.
+
+    Returns:
+        The data version of the table.
+    """
     rows = [
         {
             **{"benchmark": pool, "corpus": corpus, "example_id": example["example_id"], "run_id": "searched"},

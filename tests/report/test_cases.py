@@ -1,4 +1,4 @@
-"""Cases in which a page could say more, or less, than is known: mixed labels, another build, no text, cut lists."""
+"""Special cases of pages: mixed labels, another build, no text, cut lists."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def shelved(folder: Folder) -> Folder:
 
 
 def labelled_beside(folder: Folder) -> None:
-    """Of the shelf's evaluation texts those of the last ten books get a label; the AUROC is of them alone."""
+    """Label the texts of the last ten books, and evaluate only these texts."""
     for row in folder.examples[SHELF]:
         if row["group"] in BOOKS[10:]:
             row["label"] = BOOKS.index(str(row["group"])) % 2
@@ -87,7 +87,7 @@ def test_groups_of_both_sides_are_no_audited_documents(shelved: Folder) -> None:
     assert (answer["documents"], answer["outcome"]) == (None, "difference_to_look_at")
 
 
-def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
+def test_rates_state_their_assumptions(shelved: Folder) -> None:
     rows = [{**row, "assumption": f"assumed of a {row['unit']}"} for row in rates()]
     shelved.write_rows("contamination_rates", SHELF_PAIR, "run-shelf", LATER, rows)
     found = written(shelved)
@@ -121,7 +121,7 @@ def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:
     assert text.count("Without ROC curves, spreads and texts: the benchmark was built anew since") == 1
 
 
-def test_which_setting_is_the_default_is_what_the_scores_say(folder: Folder) -> None:
+def test_the_scores_decide_the_default_setting(folder: Folder) -> None:
     """A benchmark can fix another than the library does."""
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", TINY, "run", DAY)
@@ -152,7 +152,7 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
 
 
 def given_to(folder: Folder, *benchmarks: str) -> None:
-    """Make benchmarks into tables of scores that were handed over, a file per model; answers are concluded anew."""
+    """Turn audits of benchmarks into evaluations of external scores, and remove the answers."""
     shutil.rmtree(folder.paths.table("pair_answers"))
     rewrite_lines(folder.paths, lambda fields: None if fields["table"] == "pair_answers" else fields)
     for benchmark in benchmarks:
@@ -162,7 +162,7 @@ def given_to(folder: Folder, *benchmarks: str) -> None:
 
 
 def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The line of scores of a benchmark with the options that they were handed over with."""
+    """Add the options of the evaluation to the ledger line of a benchmark's scores."""
     of_benchmark, _, model = fields["partition"].partition("|")
     if (fields["table"], of_benchmark) != ("scores", benchmark):
         return fields
@@ -170,7 +170,7 @@ def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "settings": dict(asked.settings())}
 
 
-def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
+def test_external_scores_have_an_evaluate_command(audited: Folder) -> None:
     def across(config: str) -> Written:
         build_warehouse(audited.paths, config=audited.paths.root / config)
         return Written(build_reports(audited.paths.warehouse, audited.paths.reports))
@@ -204,14 +204,14 @@ def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
 
 
 def with_a_limit_of_one(section: SectionFiles) -> SectionFiles:
-    """A section that shows a single row, or a single one of each list that it cuts."""
+    """Return a section that shows one row, or one element of each list with a limit."""
     sql = re.sub(r"LIMIT \d+", "LIMIT 1", section.sql)
     return replace(
         section, sql=re.sub(r"place <= 80\b|(?<=count\(\*\) - )80\b", lambda cut: cut[0].replace("80", "1"), sql)
     )
 
 
-def test_what_is_cut_is_counted(
+def test_omitted_rows_are_counted(
     warehouse: Path, reports: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = reports.reports[TINY]
@@ -236,7 +236,7 @@ def test_what_is_cut_is_counted(
     assert across.left_out.timeline == len(reports.reports["across"].timeline) - 1
 
 
-def test_documents_that_stand_out_are_compared_with_the_evaluation_before(shelved: Folder) -> None:
+def test_documents_that_stand_out_are_compared_with_the_previous_evaluation(shelved: Folder) -> None:
     later = []
     for row in group_tests(300):
         later.append({**row, "q_bh": 0.01 if BOOKS.index(row["group"]) in (0, 1, 7) else 0.5})

@@ -1,4 +1,4 @@
-"""Where there is too much, the report shows what matters most, and says what it leaves out."""
+"""Large reports show the most important results and count the omitted results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TINY = next(iter(MODELS))
 
 
 def answer(name: str, outcome: str, low: float | None = 0.5, *, is_current: bool = True) -> dict[str, Any]:
-    """What the order goes by."""
+    """Return the columns of an answer that decide its order."""
     auroc = {"value": low, "low": low, "high": low, "method": None}
     return {
         **{"model": name, "benchmark": "b", "outcome": outcome, "is_current": is_current},
@@ -32,7 +32,7 @@ def answer(name: str, outcome: str, low: float | None = 0.5, *, is_current: bool
     }
 
 
-def test_what_matters_most() -> None:
+def test_order_of_importance() -> None:
     answers = [
         answer("g", "not_evaluated"),
         answer("f", "evidence_of_training", 0.99, is_current=False),
@@ -50,7 +50,7 @@ def test_what_matters_most() -> None:
         st.tuples(st.sampled_from(sorted(read_kinds())), st.none() | st.floats(0, 1), st.booleans()), max_size=12
     ).flatmap(lambda made: st.permutations(list(enumerate(made))))
 )
-def test_the_order_does_not_depend_on_that_of_the_rows(
+def test_the_order_of_answers_does_not_depend_on_the_input_order(
     made: list[tuple[int, tuple[str, float | None, bool]]],
 ) -> None:
     answers = [answer(f"m{name}", outcome, low, is_current=current) for name, (outcome, low, current) in made]

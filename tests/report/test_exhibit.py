@@ -1,4 +1,4 @@
-"""What a report says to a court: how much was tried, plans, other explanations, settings, the page on error rates."""
+"""Report sections for a court: attempts, plans, other explanations, settings, error rates."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def make_grid() -> list[Row]:
 
 
 def write_exhibit(folder: Folder, *, planned: bool = True) -> None:
-    """A model on two books: detectors, a search in vain, a plan, a planned search with a grid; and a control."""
+    """Write detectors, a search without findings, a plan, and a planned search with a grid, on two books; and a control."""
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     folder.change_manifest("notes_32", spec={"builder": "temporal"})
@@ -128,11 +128,11 @@ PLANNED = (
 
 
 def section(found: Written, name: str) -> str:
-    """The text of a folded section of the page of the model."""
+    """Return the text of a folded section of the model's page."""
     return " ".join(re.sub(r"<[^>]+>", " ", found.section(TINY, name)).split())
 
 
-def test_the_denominator_is_on_the_first_screen_in_the_section_and_in_json(found: Written) -> None:
+def test_the_number_of_attempts_is_on_the_first_screen_in_the_section_and_in_json(found: Written) -> None:
     text = found.pages[TINY].text
     first_screen = text[: text.index("Instrument check.")]
     assert f"{TRIED} {PLANNED}" in first_screen
@@ -191,7 +191,7 @@ def test_a_passage_side_by_side_with_what_it_costs(found: Written) -> None:
     assert "these draws cost 0.00048 at 2.0 a million tokens" in text
 
 
-def test_a_report_without_text_gives_nothing_that_the_model_gives(found: Written, tmp_path: Path) -> None:
+def test_a_report_without_text_quotes_no_continuation(found: Written, tmp_path: Path) -> None:
     plain = Written(build_reports(found.warehouse, tmp_path, include_text=False))
     (passage, _) = plain.reports[TINY].extraction[0].passages
     assert (passage.original, passage.given, passage.words_in_common) == ([], [], 2)
@@ -199,7 +199,7 @@ def test_a_report_without_text_gives_nothing_that_the_model_gives(found: Written
     assert "twice" not in json.dumps(plain.reports[TINY].extraction) + section(plain, "extraction")
 
 
-def test_other_explanations_have_a_result_or_say_that_they_were_not_tested(found: Written) -> None:
+def test_other_explanations_have_a_result_or_are_marked_untested(found: Written) -> None:
     (extraction,) = found.reports[TINY].extraction
     verdicts = {row.explanation: row.verdict for row in extraction.rivals}
     assert verdicts["It stands in a corpus that was searched."] == "not tested"
@@ -263,7 +263,7 @@ def test_the_page_on_error_rates(found: Written) -> None:
     assert found.reports["across"].error_rates == []
 
 
-def test_the_sheet_says_whose_word_it_is_what_was_tried_and_what_was_not_computed(found: Written) -> None:
+def test_the_sheet_names_sources_attempts_and_omissions(found: Written) -> None:
     (sheet,) = found.reports[TINY].sheets
     text = found.pages[TINY].text
     text = text[text.index("What was looked at") : text.index("Benchmark’s digest")]
@@ -284,7 +284,7 @@ def test_the_sheet_says_whose_word_it_is_what_was_tried_and_what_was_not_compute
     assert any(sheet.words_alone in sentence for sentence in parts["Whether the method was tested here"])
 
 
-def test_without_a_plan_it_says_so(folder: Folder) -> None:
+def test_a_missing_plan_is_stated(folder: Folder) -> None:
     write_exhibit(folder, planned=False)
     folder.write_documents("speeches")
     folder.write_examples("speeches_64")
@@ -334,7 +334,7 @@ ATTEMPTED: Mapping[str, Any] = {
         ({"tried": None}, None),
     ],
 )
-def test_how_much_was_tried(changes: Mapping[str, Any], said: str | None) -> None:
+def test_sentences_on_attempts(changes: Mapping[str, Any], said: str | None) -> None:
     assert describe_attempts({**ATTEMPTED, **changes}) == said
 
 
@@ -356,7 +356,7 @@ def test_how_much_was_tried(changes: Mapping[str, Any], said: str | None) -> Non
         ({"plans_sealed": 2}, "deviations from the plan. 2 plans were sealed in all."),
     ],
 )  # fmt: skip
-def test_plans_in_words(changes: Mapping[str, Any], said: str) -> None:
+def test_sentences_on_plans(changes: Mapping[str, Any], said: str) -> None:
     assert said in (describe_plan({**ATTEMPTED, "plan_sha256": "abc", **changes}) or "")
     assert describe_plan(None) is describe_attempts(None) is None
 

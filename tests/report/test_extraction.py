@@ -1,4 +1,4 @@
-"""What a model gives word for word: the section, its map and its curve, of made-up rows with hand-checked numbers."""
+"""Reproduced passages in the report: the section, its map and its curve, with numbers checked by hand."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def calibrated(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> 
     return written(folder)
 
 
-def test_what_is_said_first(calibrated: Written) -> None:
+def test_first_sentences(calibrated: Written) -> None:
     text = calibrated.pages[TINY].text
     headline = "Found word for word: the model gives passages of 1 of 2 documents."
     assert text.count(headline) == 3, "on the first screen, in its section and on the sheet"
@@ -115,7 +115,7 @@ def test_a_document_in_numbers(calibrated: Written) -> None:
     assert short.count("–") == 10, "no number where there is no window, but how long it is"
 
 
-def test_held_out_documents_stand_beside(calibrated: Written) -> None:
+def test_rates_of_held_out_documents(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
     rates = {(row.unit, row.side): row for row in found.rates}
     held_out = rates["benchmark", "held_out"].rates[0]
@@ -167,7 +167,7 @@ def test_passages_beside_the_first_choices(calibrated: Written) -> None:
     assert "characters 350 to 450" in calibrated.section(TINY, "extraction")
 
 
-def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None:
+def test_a_search_without_held_out_documents_is_not_calibrated(folder: Folder) -> None:
     extract(audited(folder), OTHER)
     found = written(folder)
     text = found.pages[TINY].text
@@ -181,7 +181,7 @@ def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None
     assert SET_APART_IN_WORDS not in text
 
 
-def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> None:
+def test_a_model_with_a_search_only_has_a_page(folder: Folder) -> None:
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     extract(folder, BOOK)
@@ -197,7 +197,7 @@ def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> N
     assert {"document_memorisation", "extraction_rates", "extraction_windows"} <= tables
 
 
-def test_no_text_means_offsets_alone(calibrated: Written, tmp_path: Path) -> None:
+def test_a_report_without_text_keeps_offsets(calibrated: Written, tmp_path: Path) -> None:
     found = Written(build_reports(calibrated.warehouse, tmp_path, include_text=False))
     assert "<blockquote" not in found.section(TINY, "extraction")
     assert "characters 350 to 450" in found.section(TINY, "extraction")

@@ -1,4 +1,4 @@
-"""What is decided, tested and highlighted stands in the report: a shelf of twenty books, and a labelled benchmark."""
+"""Findings in the report: a shelf of twenty books, and a labelled benchmark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def section_html(page: Page, section: Said) -> str:
     return page.html[start : page.html.index("</article>", start)]
 
 
-def test_the_shelf_is_answered_by_its_documents(found: tuple[Written, Path]) -> None:
+def test_documents_decide_the_answer_of_the_shelf(found: tuple[Written, Path]) -> None:
     reports, warehouse = found
     answer = next(one for one in reports.reports[MODEL].answers if one.benchmark == SHELF)
     assert (answer.sides, answer.outcome, answer.claim_level) == (
@@ -86,7 +86,7 @@ def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> N
     assert f"{alone}; it is compared with 300." in text
 
 
-def test_numbers_of_audited_against_held_out_texts_say_so(found: tuple[Written, Path]) -> None:
+def test_comparisons_with_held_out_texts_are_marked(found: tuple[Written, Path]) -> None:
     reports, _ = found
     page = reports.pages[MODEL]
     section = section_of(reports.reports[MODEL], SHELF)
@@ -129,7 +129,7 @@ def test_tests_of_whole_sets(found: tuple[Written, Path]) -> None:
     assert reports.reports[OLDER].corpus_tests == []
 
 
-def test_the_older_model_stands_beside(found: tuple[Written, Path]) -> None:
+def test_older_models_are_compared(found: tuple[Written, Path]) -> None:
     reports, _ = found
     rows = reports.reports[MODEL].older_models
     assert {(row.older_model, str(row.older_released)) for row in rows} == {(OLDER, "2018-01-01")}

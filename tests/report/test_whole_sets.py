@@ -1,4 +1,4 @@
-"""Tests of whole sets are part of the answer: with and without an audit beside them, found, not found or refused."""
+"""Tests of whole sets in the report, with and without an audit of the same pair."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_test(
 
 
 def first_screen(page: Page) -> str:
-    """The text above all sections."""
+    """Return the text above all sections."""
     html = page.html
     return Page(f"<div>{html[html.index('<header id=') : html.index('<details class=')]}</div>").text
 
@@ -58,7 +58,7 @@ def test_twins_alone_are_an_answer(folder: Folder) -> None:
         assert links <= set(page.having("id"))
 
 
-def test_twins_stand_before_audits_that_found_nothing(audited: Folder) -> None:
+def test_twins_come_before_audits_without_findings(audited: Folder) -> None:
     write_test(audited)
     found = written(audited)
     summary = found.reports["across"].first_screen[0].summary
@@ -83,7 +83,7 @@ REVERSED = "No conclusion: together the held-out texts score higher than the aud
         },
     ],
 )
-def test_what_found_nothing_says_so(
+def test_sentences_of_tests_without_findings(
     audited: Folder, of_models: Mapping[str, tuple[Mapping[str, Any], str | None]]
 ) -> None:
     for model, (changes, _) in of_models.items():

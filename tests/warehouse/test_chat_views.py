@@ -1,4 +1,4 @@
-"""What the warehouse says of models that answer in words: runs as attempts, and what has no model beside it."""
+"""Views about chat models: attempts, and models without a card and scores."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_run_that_asks_nothing_new_concludes_from_earlier_answers(folder: Fold
     assert sees(folder, "SELECT count(*) FROM current_chat_documents") == [(1,)]
 
 
-def test_a_model_without_card_and_scores_is_covered_and_missing_nowhere(folder: Folder) -> None:
+def test_a_model_with_answers_only_is_covered_without_lineage_gaps(folder: Folder) -> None:
     write_asking(folder, [answer_row("one")], [document_row("one")])
     for view in ("lineage_gaps", "leaderboard", "changes_since_last_audit"):
         assert sees(folder, f"FROM {view}") == [], view

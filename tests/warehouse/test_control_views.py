@@ -1,4 +1,4 @@
-"""What the warehouse and the report make of controls, of studies of them, and of groups of unlabelled texts."""
+"""Views and report sections about controls, their studies, and groups of unlabelled texts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def checked(checked_once: Folder, tmp_path: Path) -> Folder:
     return copy_folder(checked_once, tmp_path / "data")
 
 
-def test_exposed_and_twin_stand_side_by_side(checked_once: Folder) -> None:
+def test_the_instrument_check_compares_exposed_and_twin(checked_once: Folder) -> None:
     rows = checked_once.query("SELECT control, detector, exposed_auroc, twin_auroc, blind_auroc FROM instrument_check")
     leaderboard = {
         (model, detector): auroc
@@ -129,7 +129,7 @@ def test_a_model_that_is_no_longer_of_a_control_is_an_answer(checked: Folder, tm
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_unlabelled_texts_are_told_by_group(checked: Folder, tmp_path: Path) -> None:
+def test_unlabelled_texts_are_reported_by_group(checked: Folder, tmp_path: Path) -> None:
     for row in checked.examples["notes_32"]:
         row["label"] = None
     checked.rewrite_examples("notes_32")

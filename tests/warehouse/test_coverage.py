@@ -1,4 +1,4 @@
-"""Every pair has exactly one status: what its plan says, on a data folder as people change it."""
+"""The status of every pair while users change data folder and configuration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def live(audited: Folder, tmp_path: Any) -> Audited:
 ALL_DONE = {(model, benchmark): ("done", None) for model in MODELS for benchmark in BENCHMARKS}
 
 
-def test_a_fault_and_the_run_that_made_up_for_it(live: Audited) -> None:
+def test_a_failure_lasts_until_the_next_successful_run(live: Audited) -> None:
     pair = ("tiny-125m", "speeches_64")
     live.folder.write_outcome(Pair("speeches_64", "tiny-125m"), "r7", "failed", "out of memory")
     assert live.changed() == {pair: ("failed", "out of memory")}
@@ -61,7 +61,7 @@ def test_another_build_of_a_benchmark_and_scores_that_are_not_an_audit(live: Aud
     }
 
 
-def test_a_benchmark_taken_out_of_the_configuration_is_not_done_silently(live: Audited) -> None:
+def test_a_benchmark_removed_from_the_configuration_is_stale(live: Audited) -> None:
     write_config(live.config, speeches=make_family("speeches", 64))
     removed = "the benchmark is no longer in the configuration"
     assert live.changed() == {(model, "notes_32"): ("stale", removed) for model in MODELS}
@@ -86,7 +86,7 @@ def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
     }
 
 
-def test_other_files_under_a_models_name_and_the_first_ones_again(live: Audited) -> None:
+def test_changed_model_files_make_pairs_stale_until_they_are_back(live: Audited) -> None:
     live.folder.write_card("tiny-125m", "another", first_loaded_at=(DAY + timedelta(days=2)).isoformat())
     changed = ("stale", "the model's files changed since")
     assert live.changed() == {("tiny-125m", benchmark): changed for benchmark in BENCHMARKS}
@@ -95,7 +95,7 @@ def test_other_files_under_a_models_name_and_the_first_ones_again(live: Audited)
     assert live.changed() == {}
 
 
-def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
+def test_a_model_that_is_not_configured_is_covered(live: Audited) -> None:
     write_config(live.config, ["tiny-125m"])
     assert live.coverage() == ALL_DONE
     with open_read_only(live.folder.paths.warehouse) as connection:
@@ -103,7 +103,7 @@ def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
     assert outside == [("small <2b> $x$",)]
 
 
-def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_inputs_of_a_pair_make_it_stale(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(get_stage("evaluations").__dict__, "code_version", "another")
     assert set(live.changed().values()) == {("stale", "the code that evaluates changed since")}
     monkeypatch.setitem(get_stage("scores").__dict__, "code_version", "another")

@@ -1,4 +1,4 @@
-"""The views that an exhibit rests on: attempts, plans and deviations, rival explanations, dose and response."""
+"""The views for a court: attempts, plans and deviations, rival explanations, dose and response."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def copy_benchmark(folder: Folder, name: str, *, documents: bool) -> None:
     folder.write_file("examples", name, "run-examples", rows)
 
 
-def test_every_run_counts_with_what_it_tried_and_found(searched: Folder) -> None:
+def test_attempts_count_settings_windows_and_findings(searched: Folder) -> None:
     rows = sees(
         searched, "SELECT run_id, kind, settings, tried, unit, found, plan_sha256 IS NOT NULL, is_current FROM attempts"
     )
@@ -85,13 +85,13 @@ def test_every_run_counts_with_what_it_tried_and_found(searched: Folder) -> None
     ]
 
 
-def test_a_run_whose_rows_were_deleted_is_an_attempt_all_the_same(searched: Folder) -> None:
+def test_a_run_with_deleted_rows_is_still_an_attempt(searched: Folder) -> None:
     searched.paths.run_file("document_memorisation", PAIR.partition, "run-vain").unlink()
     rows = sees(searched, "SELECT found, outcome FROM attempts WHERE run_id = 'run-vain'")
     assert rows == [(None, "not known: rows or answer are not there")]
 
 
-def test_detectors_and_runs_on_the_same_documents_elsewhere(searched: Folder) -> None:
+def test_attempts_include_other_benchmarks_with_the_same_documents(searched: Folder) -> None:
     searched.write_audit("notes_32", TINY, "run-scores", DAY + 6 * HOUR)
     for name, documents in (("same_documents", True), ("other_documents", False)):
         copy_benchmark(searched, name, documents=documents)
@@ -110,7 +110,7 @@ def test_detectors_and_runs_on_the_same_documents_elsewhere(searched: Folder) ->
 
 
 @pytest.mark.parametrize("shared", ["held out in both", "audited here and held out there", "audited in both"])
-def test_only_audited_documents_make_another_run_one_on_these_texts(folder: Folder, shared: str) -> None:
+def test_only_shared_audited_documents_count_as_the_same_texts(folder: Folder, shared: str) -> None:
     """Two shelves of one model: of the documents of the first, the second takes those of one side alone."""
     folder.write_documents("notes")
     folder.write_examples("notes_32")
@@ -128,21 +128,21 @@ def test_only_audited_documents_make_another_run_one_on_these_texts(folder: Fold
     assert found == ([("run-second",)] if shared == "audited in both" else [])
 
 
-def test_what_was_sealed_before_the_current_search_is_in_force(searched: Folder) -> None:
+def test_the_last_plan_before_the_search_is_in_force(searched: Folder) -> None:
     searched.write_plan(PAIR, "run-late", DAY + 7 * HOUR)
     columns = "kind, sealed_at, timestamped_at, passes_before, texts_in_cache, plans_sealed, deviations"
     assert sees(searched, f"SELECT {columns} FROM plan_in_force") == [("search", DAY + HOUR, None, 1, 3, 2, 0)]
     assert searched.query("FROM plan_deviations") == []
 
 
-def test_a_search_without_a_grid_is_no_attempt_at_one(folder: Folder) -> None:
+def test_a_search_without_a_grid_is_no_grid_attempt(folder: Folder) -> None:
     folder.write_search(PAIR, "run-search", DAY, shelf(FOUND))
     at_search = canonical_json(SEARCHED)
     folder.write_rows("extraction_grid", PAIR, "run-search", DAY, [], asset_key="extraction", settings=at_search)
     assert sees(folder, "SELECT kind FROM attempts") == [("search",)]
 
 
-def test_nothing_sealed_is_nothing_planned(folder: Folder) -> None:
+def test_without_an_earlier_plan_nothing_is_planned(folder: Folder) -> None:
     folder.write_search(PAIR, "run-search", DAY, shelf(FOUND))
     folder.write_plan(PAIR, "run-late", DAY + HOUR)
     columns = "plan_sha256, passes_before, deviations, plans_sealed, planned_beforehand"
@@ -161,7 +161,7 @@ PLANNED: list[tuple[Mapping[str, Any], bool]] = [
 ]
 
 
-def test_what_is_planned_beforehand(folder: Folder) -> None:
+def test_planned_beforehand(folder: Folder) -> None:
     """A benchmark a case."""
     for place, (plan, _) in enumerate(PLANNED):
         pair = Pair(f"case_{place}", TINY)
@@ -172,7 +172,7 @@ def test_what_is_planned_beforehand(folder: Folder) -> None:
     assert rows == [(f"case_{place}", planned) for place, (_, planned) in enumerate(PLANNED)]
 
 
-def test_what_came_before_the_plan_makes_it_none(folder: Folder) -> None:
+def test_a_pass_before_the_plan_means_not_planned_beforehand(folder: Folder) -> None:
     folder.write_examples("notes_32")
     copy_benchmark(folder, "same_documents", documents=True)
     folder.write_search(Pair("same_documents", TINY), "run-elsewhere", DAY, shelf(FOUND))
@@ -209,7 +209,7 @@ DEVIATIONS: list[tuple[Mapping[str, object], Mapping[str, object], list[Deviatio
 ]
 
 
-def test_a_deviation_has_its_name(folder: Folder) -> None:
+def test_deviations_from_a_plan_are_named(folder: Folder) -> None:
     """A benchmark a case."""
     for place, (changes, lineage, _) in enumerate(DEVIATIONS):
         pair = Pair(f"case_{place}", TINY)
@@ -241,7 +241,7 @@ def verdicts(folder: Folder) -> dict[int, tuple[str | None, str]]:
     }
 
 
-def test_explanations_that_nothing_tested_say_so(folder: Folder) -> None:
+def test_untested_explanations_are_marked(folder: Folder) -> None:
     folder.write_search(PAIR, "run", DAY, [make_searched(BOOK, FOUND), make_searched(OTHER, FOUND)])
     assert verdicts(folder) == {
         **dict.fromkeys((1, 2, 3, 4, 5, 7), (None, "not tested")),

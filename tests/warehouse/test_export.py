@@ -1,4 +1,4 @@
-"""Every table and view as a file: Parquet exact, CSV for people, nothing half written."""
+"""Exports of tables and views: exact Parquet files, CSV for people, no partial files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_lists_of_numbers_are_json_whatever_they_hold(decided: Path, tmp_path: P
     assert json.loads(text) == ["-Infinity", "Infinity", "NaN", 1.5, None]
 
 
-def test_csv_says_what_the_view_says(decided: Path, tmp_path: Path) -> None:
+def test_csv_has_the_values_of_the_view(decided: Path, tmp_path: Path) -> None:
     export(decided, "current_highlights", tmp_path / "lit.csv")
     (first, *_) = read_csv(tmp_path / "lit.csv")
     (wanted, *_) = query_warehouse(decided, "FROM current_highlights").to_pylist()
@@ -79,7 +79,7 @@ def test_csv_says_what_the_view_says(decided: Path, tmp_path: Path) -> None:
     assert {row["is_current"] for row in board} == {"true"}
 
 
-def test_no_text_is_taken_for_a_formula(folder: Folder, tmp_path: Path) -> None:
+def test_no_exported_text_is_a_formula(folder: Folder, tmp_path: Path) -> None:
     texts = [*HOSTILE, *HARMLESS]
     folder.write_examples("notes_32", n=len(texts))
     for row, text in zip(folder.examples["notes_32"], texts, strict=True):
@@ -113,7 +113,7 @@ def test_no_text_is_taken_for_a_formula(folder: Folder, tmp_path: Path) -> None:
         ("leaderboard", "file/x.csv", "cannot write leaderboard to"),
     ],
 )
-def test_what_cannot_be_exported(warehouse: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
+def test_invalid_exports_are_refused(warehouse: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(DataError, match=words) as raised:

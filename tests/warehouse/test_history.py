@@ -1,4 +1,4 @@
-"""The state as of a moment or a run, and what changed since."""
+"""The state at a moment or at the end of a run, and the changes since then."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def changes(
 
 
 @pytest.mark.parametrize("table", [table.name for table in OF_RUNS if table.current and table.name != "pair_answers"])
-def test_what_was_known_at_a_moment(built: Folder, table: str) -> None:
+def test_as_of_macros_return_the_rows_of_that_moment(built: Folder, table: str) -> None:
     """The pair's first run ended on 1 March 2026 at nine, its second a day later (scores four minutes before)."""
 
     def runs(moment: str) -> list[tuple[Any, ...]]:
@@ -43,7 +43,7 @@ def test_what_was_known_at_a_moment(built: Folder, table: str) -> None:
     assert now == built.query(f"SELECT count(*), count(DISTINCT run_id) FROM current_{table}")
 
 
-def test_the_leaderboard_of_then_and_of_a_run(built: Folder) -> None:
+def test_leaderboard_as_of_a_moment(built: Folder) -> None:
     columns = "model, benchmark, detector, parameters, auroc, blind_auroc, margin, run_id"
     assert built.query(f"SELECT {columns} FROM leaderboard_as_of(now()) ORDER BY ALL") == built.query(
         f"SELECT {columns} FROM leaderboard ORDER BY ALL"
@@ -56,13 +56,13 @@ def test_the_leaderboard_of_then_and_of_a_run(built: Folder) -> None:
     )
 
 
-def test_a_run_without_lineage_is_left_out(decided: Folder) -> None:
+def test_a_run_without_lineage_is_not_in_as_of_rows(decided: Folder) -> None:
     rewrite_lines(decided.paths, lambda fields: None if fields["run_id"] == SECOND else fields)
     build_warehouse(decided.paths)
     assert decided.query(f"SELECT DISTINCT run_id FROM evaluations_as_of(now()) {OF_PAIR}") == [(FIRST,)]
 
 
-def test_what_changed_since_the_run_before(built: Folder) -> None:
+def test_changes_since_the_previous_run(built: Folder) -> None:
     found = changes(built.paths)
     assert set(found) == {"loss", "zlib", "min_k", "min_k_plus_plus"}
     now, was = (
@@ -80,7 +80,7 @@ def test_what_changed_since_the_run_before(built: Folder) -> None:
         assert row["packages_changed"] == []
 
 
-def test_a_pairaudited_once_has_nothing_before(built: Folder) -> None:
+def test_a_pair_audited_once_has_no_previous_run(built: Folder) -> None:
     rows = changes(built.paths, f"WHERE benchmark = 'notes_32' AND model = {quote_literal(NEW_MODEL)}")
     for row in rows.values():
         assert row["change"] == "first audit"
@@ -88,7 +88,7 @@ def test_a_pairaudited_once_has_nothing_before(built: Folder) -> None:
         assert [row[name] for name in (*nothing, "model_changed", "code_changed", "inputs_changed")] == [None] * 8
 
 
-def test_every_sort_of_change_is_named(decided: Folder) -> None:
+def test_every_kind_of_change_is_named(decided: Folder) -> None:
     write_chain(
         decided,
         "notes_32",
@@ -113,7 +113,7 @@ def test_every_sort_of_change_is_named(decided: Folder) -> None:
     ]
 
 
-def test_detectors_that_came_and_went(decided: Folder) -> None:
+def test_added_and_removed_detectors_are_changes(decided: Folder) -> None:
     """A detector without a row in one of the two runs."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

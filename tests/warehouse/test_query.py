@@ -1,4 +1,4 @@
-"""Reading the warehouse can neither change it nor reach anything else, and goes on while it is rebuilt."""
+"""Queries of the warehouse: no writes, no access to other files, no interruption by rebuilds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_finding_joins_to_its_run_model_benchmark_and_code(warehouse: Path) ->
 @pytest.mark.parametrize(
     "sql", ["SHOW TABLES", "DESCRIBE scores", "SUMMARIZE lineage", "EXPLAIN FROM scores", "FROM models"]
 )
-def test_ways_to_look_around(warehouse: Path, sql: str) -> None:
+def test_show_describe_and_summarize_are_allowed(warehouse: Path, sql: str) -> None:
     assert len(query_warehouse(warehouse, sql)) > 0
 
 
@@ -104,7 +104,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_everything_else_is_refused(warehouse: Path, tmp_path: Path, sql: str) -> None:
+def test_statements_that_write_or_reach_outside_are_refused(warehouse: Path, tmp_path: Path, sql: str) -> None:
     secret_rows = pq.read_table(next((warehouse.parent / "scores").rglob("*.parquet")), partitioning=None)
     places = {
         "out": tmp_path / "out",
@@ -158,7 +158,7 @@ def test_a_file_that_is_no_warehouse(tmp_path: Path) -> None:
         query_warehouse(path, "SELECT 1")
 
 
-def test_a_foreign_wal_beside_it_is_named(audited: Folder) -> None:
+def test_a_foreign_wal_is_reported(audited: Folder) -> None:
     warehouse = build_warehouse(audited.paths).path
     crash = (
         f"import duckdb, os; c = duckdb.connect({str(warehouse)!r}); c.execute('CREATE TABLE t (n INT)'); os._exit(0)"

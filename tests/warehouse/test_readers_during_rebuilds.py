@@ -1,4 +1,4 @@
-"""Ten readers query in a loop while the warehouse is rebuilt again and again: no error, no answer of half a build."""
+"""Ten readers query in a loop during rebuilds: no error, and no rows of two builds."""
 
 from __future__ import annotations
 

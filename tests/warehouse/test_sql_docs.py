@@ -1,4 +1,4 @@
-"""Every query of docs/sql.md runs, and answers where there is something to answer."""
+"""Every query of docs/sql.md runs and returns rows."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_query_answers(warehouse: Path, number: str, sql: str) -> None:
     assert set(empty) <= {"corrected", "reason"}
 
 
-def test_what_was_audited_for_the_first_time_is_a_change(warehouse: Path) -> None:
+def test_a_first_audit_is_a_change(warehouse: Path) -> None:
     [[first, _]] = [found for number, _, found in QUESTIONS if number == 8]
     found = {(row["model"], row["benchmark"]): row["change"] for row in query_warehouse(warehouse, first).to_pylist()}
     assert found.pop((OLD_MODEL, "notes_32")) == "changed"
@@ -62,12 +62,12 @@ def test_what_was_audited_for_the_first_time_is_a_change(warehouse: Path) -> Non
     }
 
 
-def test_the_states_of_the_page_are_those_of_a_pair() -> None:
+def test_the_page_lists_all_states_of_a_pair() -> None:
     [[states, _]] = [found for number, _, found in QUESTIONS if number == 10]
     assert re.findall(r"'(\w+)'", states) == [*PAIR_STATES]
 
 
-def test_the_statements_for_looking_around_run(warehouse: Path) -> None:
+def test_the_statements_that_list_tables_run(warehouse: Path) -> None:
     (block,) = re.findall(r"read them there:\n\n((?:    .+\n)+)", TEXT)
     statements: Sequence[str] = [line.strip() for line in block.splitlines()]
     assert len(statements) == 3

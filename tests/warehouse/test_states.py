@@ -1,4 +1,4 @@
-"""One state a pair, in one vocabulary: SQL, report, terminal and UI say and count the same."""
+"""One state per pair: SQL, report, terminal and UI use the same words and counts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_pair_has_one_state(said: Said) -> None:
     ]
 
 
-def test_all_count_alike(said: Said) -> None:
+def test_sql_report_terminal_and_ui_count_the_same(said: Said) -> None:
     counted = {"models": 2, "benchmarks": 3, "pairs": 5}
     sql = "SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks, count(*) AS pairs"
     assert said.rows(f"{sql} FROM coverage WHERE has_results") == [counted]
@@ -111,7 +111,7 @@ def test_all_count_alike(said: Said) -> None:
     assert [{name: row[name] for name in not_done[0]} for row in coverage["not_done"]] == not_done
 
 
-def test_every_pair_that_the_report_or_a_view_shows_is_covered(said: Said) -> None:
+def test_coverage_has_every_pair_of_reports_and_views(said: Said) -> None:
     shown = [
         *((row["model"], row["benchmark"]) for row in said.report["answers"]),
         *((row["model"], row["benchmark"]) for row in said.report["first_screen"][0]["word_for_word"]),

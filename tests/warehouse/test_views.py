@@ -1,4 +1,4 @@
-"""What the views make of decisions, releases, lineage and time, against values worked out by hand."""
+"""Views of findings, releases, lineage and costs, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_dates(folder: Path, **released: date) -> Path:
     return write_config(folder, fields={models[name]: {"release_date": day} for name, day in released.items()})
 
 
-def test_every_row_of_a_decision_has_its_lineage_and_the_latest_run_counts(decided: Folder) -> None:
+def test_findings_have_lineage_and_the_latest_run_is_current(decided: Folder) -> None:
     report = build_warehouse(decided.paths)
     assert all(report.rows[name] > 0 for name in DECIDED)
     assert report.doubled == {}
@@ -39,7 +39,7 @@ def test_every_row_of_a_decision_has_its_lineage_and_the_latest_run_counts(decid
         assert decided.query(f"SELECT count(DISTINCT run_id) FROM {name} {OF_PAIR}") == [(2,)]
 
 
-def test_a_later_run_without_rows_takes_the_earlier_rows_back(decided: Folder) -> None:
+def test_a_later_run_without_rows_replaces_earlier_rows(decided: Folder) -> None:
     later = DAY + timedelta(days=2)
     for name in DECIDED:
         decided.write_rows(name, PAIR, "nothing-left", later, [])
@@ -51,7 +51,7 @@ def test_a_later_run_without_rows_takes_the_earlier_rows_back(decided: Folder) -
         assert len(connection.table("lineage_gaps")) == 0
 
 
-def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) -> None:
+def test_tests_of_different_commands_stay_current(decided: Folder) -> None:
     first = {"test": "twins", "p_value": 0.01, "claim_level": "sound test"}
     later = DAY + timedelta(days=2)
     decided.write_rows("corpus_tests", PAIR, "secret", later, [first], asset_key="corpus_test")
@@ -64,7 +64,7 @@ def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) ->
     assert decided.query(sql) == [("twins", "secret")]
 
 
-def test_without_text_no_piece_of_it_is_there(built: Folder, decided: Folder) -> None:
+def test_a_warehouse_without_text_has_no_pieces(built: Folder, decided: Folder) -> None:
     sql = f"SELECT pieces, token_scores, counted FROM current_highlights {OF_PAIR}"
     assert built.query(sql) == [(["=made", " up"], [-1.0, 2.5], [True, False])]
     build_warehouse(decided.paths, include_text=False)
@@ -131,7 +131,7 @@ def test_books_have_rates_p_values_and_a_claim_level(built: Folder) -> None:
     ]
 
 
-def test_a_group_without_a_rate_is_there_with_its_p_value(decided: Folder) -> None:
+def test_a_group_without_a_rate_keeps_its_p_value(decided: Folder) -> None:
     decided.write_rows("contamination_rates", PAIR, "rates-none", DAY + timedelta(days=3), [])
     build_warehouse(decided.paths)
     sql = f"SELECT count(*), count(p_value), count(rule), count(claim_level) FROM book_contamination {OF_PAIR}"
@@ -154,7 +154,7 @@ def test_a_benchmark_across_releases(decided: Folder, tmp_path: Path) -> None:
     assert second[6] is True
 
 
-def test_a_model_of_unknown_date_has_no_place_in_the_order(decided: Folder, tmp_path: Path) -> None:
+def test_a_model_without_a_release_date_has_no_change(decided: Folder, tmp_path: Path) -> None:
     config = with_dates(tmp_path / "config", new=date(2025, 5, 1))
     decided.write_card(OLD_MODEL, release_date="spring")
     build_warehouse(decided.paths, config=config)
@@ -186,7 +186,7 @@ def test_a_model_older_than_every_text_is_a_control(decided: Folder, tmp_path: P
     assert decided.query("FROM older_model_control") == [], "released the day the first text came out"
 
 
-def test_where_one_text_has_no_date_no_model_is_known_to_be_older(decided: Folder, tmp_path: Path) -> None:
+def test_a_text_without_a_date_excludes_older_models(decided: Folder, tmp_path: Path) -> None:
     decided.examples["notes_32"][0]["published"] = None
     decided.rewrite_examples("notes_32")
     build_warehouse(decided.paths, config=with_dates(tmp_path / "config", old=date(2000, 1, 1)))
@@ -198,7 +198,7 @@ def test_where_one_text_has_no_date_no_model_is_known_to_be_older(decided: Folde
     ]
 
 
-def test_the_ledger_counts_what_was_tried(decided: Folder) -> None:
+def test_the_multiplicity_ledger_counts_all_attempts(decided: Folder) -> None:
     write_decided(decided, "notes_32", OLD_MODEL, "third", DAY + timedelta(days=3))
     build_warehouse(decided.paths)
     (row,) = query_warehouse(decided.paths.warehouse, f"FROM multiplicity_ledger {OF_PAIR}").to_pylist()
@@ -234,7 +234,7 @@ def test_the_chain_of_a_finding_goes_back_to_the_documents(built: Folder) -> Non
     assert built.query(f"{joined} {OF_PAIR} AND detector = 'loss'") == [(7,)]
 
 
-def test_what_a_corpus_took_names_the_models_and_no_fingerprint(decided: Folder) -> None:
+def test_costs_of_a_corpus_name_models_instead_of_fingerprints(decided: Folder) -> None:
     for table, partition in (("token_frequencies", f"wiki|{'t' * 40}"), ("token_frequencies", f"wiki|{'u' * 40}")):
         decided.write_lineage(table, partition, "counted", DAY, started_at=DAY - timedelta(seconds=7))
     decided.write_lineage("corpus_overlap", "notes_32|wiki", "searched", DAY, started_at=DAY - timedelta(seconds=8))
@@ -247,7 +247,7 @@ def test_what_a_corpus_took_names_the_models_and_no_fingerprint(decided: Folder)
     ]
 
 
-def test_the_headline_of_a_pair_stands_first(decided: Folder) -> None:
+def test_the_headline_is_the_first_row_of_a_pair(decided: Folder) -> None:
     build_warehouse(decided.paths)
     sql = f"SELECT detector, parameters, is_headline FROM leaderboard {OF_PAIR}"
     found = decided.query(sql)
@@ -259,7 +259,7 @@ def test_the_headline_of_a_pair_stands_first(decided: Folder) -> None:
     assert decided.query(sql.replace("leaderboard", moment)) == found
 
 
-def test_what_an_audit_took(decided: Folder) -> None:
+def test_costs_of_an_audit(decided: Folder) -> None:
     pair, started = PAIR.partition, DAY + timedelta(days=4)
     texts = [str(row["text"]) for row in decided.examples["notes_32"]]
     decided.write_token_statistics(OLD_MODEL, texts[:2], part="part-of-notes")
