@@ -19,7 +19,8 @@ import torch
 VERSIONS = ("0.32.0",)
 """The versions of vLLM that the two columns were compared with a forward pass on."""
 ASKED = 22
-MEAN_ID, STD_ID = -1, -2
+MEAN_ID = -1
+STD_ID = -2
 _NAMES = {MEAN_ID: "mean", STD_ID: "std"}
 _ROWS = 256
 
@@ -67,9 +68,13 @@ def _gathering(gather: Any) -> Any:
 
 
 def moments(logprobs: torch.Tensor) -> torch.Tensor:
-    """Mean and standard deviation of log p under p, [rows, 2], of log-probabilities [rows, vocabulary].
+    """Compute mean and standard deviation of log p under p, of shape (n_rows, 2).
 
-    A few rows at a time, so that no second tensor of that size is held; a token of probability 0 counts nothing.
+    A few rows are processed at a time, so that no second tensor of the size of ``logprobs`` is needed. Tokens with
+    probability 0 do not count.
+
+    Args:
+        logprobs: Log-probabilities of shape (n_rows, vocabulary_size).
     """
     found = []
     for rows in logprobs.split(_ROWS):
@@ -82,7 +87,7 @@ def moments(logprobs: torch.Tensor) -> torch.Tensor:
 
 
 def _naming(convert: Any) -> Any:
-    """Tokenizers refuse negative ids: the two get their names, all others go on to ``convert``."""
+    """Return ``convert`` with names for the two negative ids, which tokenizers refuse."""
 
     def convert_with_moments(tokenizer: Any, token_ids: list[int]) -> list[str]:
         if MEAN_ID not in token_ids:

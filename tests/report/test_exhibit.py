@@ -86,7 +86,7 @@ def make_grid() -> list[Row]:
 
 
 def write_exhibit(folder: Folder, *, planned: bool = True) -> None:
-    """Write detectors, a search without findings, a plan, and a planned search with a grid, on two books; and a control."""
+    """Write detectors, a search without findings, a plan and a planned search with a grid, and a control."""
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     folder.change_manifest("notes_32", spec={"builder": "temporal"})
