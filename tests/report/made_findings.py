@@ -194,37 +194,29 @@ def write_everything(folder: Folder) -> None:
 
 def write_shelf_search(folder: Folder) -> None:
     """Write a search for passages in the shelf's books, of which less and less is reproduced, and in held-out books."""
-    chance = random.Random(11)
     found: list[Searched] = []
     for place, book in enumerate((*BOOKS, *("",) * 15)):
         characters = 4000 + 900 * place
-        reproduced = {1140 + 190 * number for number in range(9 - 2 * place)} if book else set()
-        windows: list[dict[str, Any]] = []
-        for begin in range(250, characters - 210, 190):
-            likely = begin - 250 in reproduced
-            p = chance.uniform(0.002, 0.9) if likely else 10 ** -chance.uniform(8, 70)
-            windows.append(make_window(begin, begin + 210, p))
+        n_reproduced = max(0, 9 - 2 * place) if book else 0
         words = TEXTS.get(book, ("en", "it was the best of times and the worst of times in the house by the sea"))[1]
         tokens = [f" {word}" for word in words.split()[:20]] if " " in words else list(words[:60])
         first_choices = [token if number % (place % 7 + 3) else " something" for number, token in enumerate(tokens)]
         quoted = {"prefix_excerpt": folder.words(20), "suffix_pieces": tokens, "first_choice_pieces": first_choices}
-        strongest = max(windows, key=lambda window: window["log_p"])
-        strongest.update(strength=1, first_choices=50 - 2 * place % 40, **quoted)
-        for window in windows[3:5]:
-            window.update(make_window(window["suffix_begin"], window["suffix_end"], 0.4, set_apart="predictable"))
-        share = sum(window["log_p"] >= -6.9 and "set_apart" not in window for window in windows) * 190 / characters
+        strongest = {"strength": 1, "first_choices": 50 - 2 * place % 40, **quoted}
+        windows = [make_window(250, 460, 0.9 if n_reproduced else 1e-8, **strongest)]
+        for begin in range(440, characters - 210, 190):
+            windows.append(
+                make_window(begin, begin + 210, 0.5 if len(windows) < n_reproduced else 10.0 ** -(8 + begin // 1000))
+            )
+        windows[-1] = make_window(characters - 210, characters, 0.4, set_apart="predictable")
+        share = n_reproduced * 190 / characters
         columns: Row = {"side": "held_out", "collection": "held out", "group": f"held-out {place}"}
         if book:
             columns = {"group": book, "q_bh": min(1.0, 0.06 * (place + 1))}
-        found.append(
-            make_searched(
-                f"shelf:books:{place}",
-                *windows,
-                covered=(share, share / 2, share / 4, share / 9, share / 3),
-                **{"characters": characters, "title": book or f"A book of the year after, number {place}", **columns},
-                longest_run=int(share * characters),
-            )
-        )
+        columns = {"title": book or f"A book of the year after, number {place}", "characters": characters, **columns}
+        covered = (share, share / 2, share / 4, share / 9, share / 3)
+        run = {"longest_run": int(share * characters)}
+        found.append(make_searched(f"shelf:books:{place}", *windows, covered=covered, **columns, **run))
     found.append(make_searched("shelf:books:90", characters=90, title="A leaflet"))
     rates: list[Row] = []
     for threshold in (0.001, 0.01, 0.1, 0.5, None):

@@ -332,17 +332,10 @@ def test_headlines(answer: Answer, headline: str) -> None:
     assert answer["headline"] == headline
 
 
-@pytest.mark.parametrize("outcome", read_kinds())
-def test_every_kind_has_a_short_headline(outcome: str) -> None:
-    """Each kind is met by an answer of this module, so that no block of answers.yaml is without a test."""
-    made = {answer["outcome"]: answer for answer in every_kind()}
-    assert_well_formed(made[outcome])
-
-
-def every_kind() -> list[Answer]:
+def test_every_kind_has_a_short_headline() -> None:
     two = [DetectorFindings(name, MetricEstimate(0.65, 0.6, 0.7), None) for name in "ab"]
     statistical: Mapping[str, Any] = {"level": "statistical evidence"}
-    return [
+    answers = [
         answer_of(0.6, 0.7),
         answer_of(0.6, 0.7, **SOUND),
         *(answer_of(0.6, 0.7, **statistical, margin=margin) for margin in (0.1, -0.1)),
@@ -362,6 +355,9 @@ def every_kind() -> list[Answer]:
         set_test(detectable_auroc=0.9),
         set_test(refused="too few"),
     ]
+    for answer in answers:
+        assert_well_formed(answer)
+    assert {answer["outcome"] for answer in answers} == set(read_kinds()), "every block of answers.yaml is tested"
 
 
 def test_what_a_comparison_would_have_found() -> None:
