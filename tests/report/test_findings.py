@@ -53,7 +53,7 @@ def test_documents_decide_the_answer_of_the_shelf(found: tuple[Written, Path]) -
     (row,) = query_warehouse(
         warehouse,
         "SELECT count(*) FILTER (q_bh <= 0.05) AS out, count(*) AS tested FROM current_group_tests"
-        " WHERE detector = 'min_k_plus_plus'",
+        f" WHERE detector = 'min_k_plus_plus' AND benchmark = '{SHELF}'",
     ).to_pylist()
     assert (answer.documents.standing_out, answer.documents.tested) == (row["out"], row["tested"]) == (4, 20)
     assert answer.documents.flagged is None, "no share of a threshold that is not certified"
@@ -74,7 +74,8 @@ def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> N
     assert p_values == sorted(p_values, key=lambda p: p or 0.0)
     rows = query_warehouse(
         warehouse,
-        "FROM book_contamination WHERE detector = 'min_k_plus_plus' AND unit = 'group' AND rule = 'marginal'",
+        f"FROM book_contamination WHERE detector = 'min_k_plus_plus' AND unit = 'group' AND rule = 'marginal'"
+        f" AND benchmark = '{SHELF}'",
     ).to_pylist()
     assert len(rows) == len(BOOKS)
     for row in rows:
@@ -94,10 +95,8 @@ def test_comparisons_with_held_out_texts_are_marked(found: tuple[Written, Path])
     assert section.sides == "audited against held-out"
     assert "Nobody knows which of the audited texts the model has read." in text
     assert "Texts: audited + held-out with a score." in text
-    assert "false positive rate (held-out taken for audited)" in text
     labelled = section_html(page, section_of(reports.reports[MODEL], "notes_32"))
     assert "Nobody knows which" not in labelled
-    assert "false positive rate (non-members taken for members)" in labelled
     assert section.smallest_fpr == pytest.approx(1 / 300), "300 held-out books"
     assert [len(curve.fpr) > 10 for curve in section.curves] == [True] * 4
 
@@ -106,9 +105,7 @@ def test_decisions_comparisons_and_checks(found: tuple[Written, Path]) -> None:
     reports, _ = found
     section = section_of(reports.reports[MODEL], "notes_32")
     text = Page(f"<div>{section_html(reports.pages[MODEL], section)}</article></div>").text
-    assert [row.detector for row in section.decisions][:4] == ["min_k_plus_plus"] * 2 + ["loss"] * 2, (
-        "the one that answers first"
-    )
+    assert [row.detector for row in section.decisions][:2] == ["min_k_plus_plus"] * 2, "the headline detector is first"
     assert "marginal: aimed at on average 5% 4.0% [1.0, 10.0] 30.0% [20.0, 40.0] 1.5" in text
     assert (
         "5% refused: 59 calibration groups are needed for 5%, there are 12 12 groups of non-members; 6 + 6 texts"
@@ -143,28 +140,23 @@ def test_older_models_are_compared(found: tuple[Written, Path]) -> None:
 
 def test_tokens_that_count_are_underlined(found: tuple[Written, Path]) -> None:
     reports, warehouse = found
-    for benchmark in (SHELF, "notes_32"):
-        section = section_of(reports.reports[MODEL], benchmark)
-        quotes = re.findall(
-            r"<blockquote[^>]*>(.*?)</blockquote>", section_html(reports.pages[MODEL], section), re.DOTALL
-        )
-        rows = query_warehouse(
-            warehouse, f"FROM current_highlights WHERE benchmark = '{benchmark}' ORDER BY place"
-        ).to_pylist()
-        assert len(quotes) == len(rows) == len(section.texts)
-        for quote, row, highlight in zip(quotes, rows, section.texts, strict=True):
-            assert [token.text for token in highlight.tokens] == row["pieces"]
-            plain = html_module.unescape(re.sub(r"<.*?>", "", quote))
-            assert plain == "".join(row["pieces"]), "nothing is added between two tokens"
-            underlined = [html_module.unescape(re.sub(r"<.*?>", "", one)) for one in re.findall(r"<u>.*?</u>", quote)]
-            assert underlined == [p for p, counted in zip(row["pieces"], row["counted"], strict=True) if counted]
-        levels = {
-            float(title.replace("\u2212", "-")): int(level)
-            for level, title in re.findall(r'<span class="h(\d)" title="(.*?)">', "".join(quotes))
-        }
-        in_order = [levels[value] for value in sorted(levels)]
-        assert in_order == sorted(in_order)
-        assert set(in_order) == {0, 1, 2, 3, 4}
+    section = section_of(reports.reports[MODEL], SHELF)
+    quotes = re.findall(r"<blockquote[^>]*>(.*?)</blockquote>", section_html(reports.pages[MODEL], section), re.DOTALL)
+    rows = query_warehouse(warehouse, f"FROM current_highlights WHERE benchmark = '{SHELF}' ORDER BY place").to_pylist()
+    assert len(quotes) == len(rows) == len(section.texts)
+    for quote, row, highlight in zip(quotes, rows, section.texts, strict=True):
+        assert [token.text for token in highlight.tokens] == row["pieces"]
+        plain = html_module.unescape(re.sub(r"<.*?>", "", quote))
+        assert plain == "".join(row["pieces"]), "nothing is added between two tokens"
+        underlined = [html_module.unescape(re.sub(r"<.*?>", "", one)) for one in re.findall(r"<u>.*?</u>", quote)]
+        assert underlined == [p for p, counted in zip(row["pieces"], row["counted"], strict=True) if counted]
+    levels = {
+        float(title.replace("\u2212", "-")): int(level)
+        for level, title in re.findall(r'<span class="h(\d)" title="(.*?)">', "".join(quotes))
+    }
+    in_order = [levels[value] for value in sorted(levels)]
+    assert in_order == sorted(in_order)
+    assert set(in_order) == {0, 1, 2, 3, 4}
     assert '<blockquote dir="auto" lang="ar">' in reports.pages[MODEL].html
 
 

@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 OLD_MODEL, NEW_MODEL = MODELS
 OF_PAIR = f"WHERE benchmark = 'notes_32' AND model = '{OLD_MODEL}'"
-DETECTORS = (("min_k_plus_plus", '{"k":0.2}'), ("loss", "{}"))
+DETECTORS = (("min_k_plus_plus", '{"k":0.2}'), ("min_k", '{"k":0.2}'), ("loss", "{}"))
 
 
 def write_audited(folder: Folder) -> None:

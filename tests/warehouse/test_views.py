@@ -135,7 +135,7 @@ def test_a_group_without_a_rate_keeps_its_p_value(decided: Folder) -> None:
     decided.write_rows("contamination_rates", PAIR, "rates-none", DAY + timedelta(days=3), [])
     build_warehouse(decided.paths)
     sql = f"SELECT count(*), count(p_value), count(rule), count(claim_level) FROM book_contamination {OF_PAIR}"
-    assert decided.query(f"{sql} AND unit = 'group'") == [(24, 24, 0, 24)]
+    assert decided.query(f"{sql} AND unit = 'group'") == [(36, 36, 0, 36)]
 
 
 def test_a_benchmark_across_releases(decided: Folder, tmp_path: Path) -> None:
