@@ -19,19 +19,7 @@ import jinja2
 import yaml
 
 from audit_pipeline.report.number_format import FILTERS, capitalise_first, format_count_with_noun, format_day
-from audit_pipeline.statistics.claims import (
-    AS_STATED_IN_WORDS,
-    AUROC_OF_INTEREST,
-    BEST_OF_SEVERAL,
-    CLAIM_IN_WORDS,
-    MIN_TEXTS_PER_SIDE,
-    REPRODUCED_FROM,
-    TOO_SHORT,
-    VERDICT_IN_WORDS,
-    ClaimLevel,
-    SplitVerdict,
-    is_stated_by_user,
-)
+from audit_pipeline.statistics import claims
 from audit_pipeline.store.control_names import EXPOSED, TWIN
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
@@ -156,16 +144,16 @@ def list_limits() -> list[dict[str, str]]:
     return limits
 
 
-def describe_claim_level(level: ClaimLevel, stated_by: str | None = None) -> str:
+def describe_claim_level(level: claims.ClaimLevel, stated_by: str | None = None) -> str:
     """Describe what a claim level allows. ``stated_by`` is the person whose statement it depends on, or None."""
     if level == "sound test" and stated_by is not None:
-        return AS_STATED_IN_WORDS.format(who=stated_by)
-    return CLAIM_IN_WORDS[level]
+        return claims.AS_STATED_IN_WORDS.format(who=stated_by)
+    return claims.CLAIM_IN_WORDS[level]
 
 
-def describe_verdict(verdict: SplitVerdict, stated_by: str | None = None) -> str:
+def describe_verdict(verdict: claims.SplitVerdict, stated_by: str | None = None) -> str:
     """Describe a split verdict. ``stated_by`` is the person whose statement it depends on, or None."""
-    sentences = VERDICT_IN_WORDS[verdict]
+    sentences = claims.VERDICT_IN_WORDS[verdict]
     if stated_by is None:
         return sentences
     return f"As stated by {stated_by}: {sentences[:1].lower()}{sentences[1:]}"
@@ -328,19 +316,19 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         FILTERS,
-        teller=lambda stated_by: "you" if is_stated_by_user(stated_by) else stated_by,
+        teller=lambda stated_by: "you" if claims.is_stated_by_user(stated_by) else stated_by,
         without_verdict=_strip_verdict,
     )
     environment.globals.update(
         things=format_count_with_noun,
-        best_of_several=BEST_OF_SEVERAL,
-        few_texts=MIN_TEXTS_PER_SIDE,
-        of_interest=AUROC_OF_INTEREST,
+        best_of_several=claims.BEST_OF_SEVERAL,
+        few_texts=claims.MIN_TEXTS_PER_SIDE,
+        of_interest=claims.AUROC_OF_INTEREST,
         p_level=P_LEVEL,
         q_level=Q_LEVEL,
         accident=f"{Q_LEVEL:.0%}",
-        reproduced_from=REPRODUCED_FROM,
-        too_short=TOO_SHORT,
+        reproduced_from=claims.REPRODUCED_FROM,
+        too_short=claims.TOO_SHORT,
     )
     return environment
 
