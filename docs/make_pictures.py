@@ -3,9 +3,9 @@
     python -m docs.make_pictures [report|ui …] [--patience TIMES]
     python -m docs.make_pictures --check
 
-The pictures of the report, and of a partition in the UI, show the data of the demo: run ``make demo`` first, or name
-another data folder with CORPUS_AUDIT_DATA. The test that drives the UI (tests/ui/drive_ui.py) takes its other pictures.
-Both need Chromium and chromedriver. docs/pictures.json records of what version each picture is. The figures of
+The pictures of the report, and of a partition in the UI, show the data of the demo. Run ``make demo`` first, or set
+CORPUS_AUDIT_DATA to another data folder. The test that drives the UI (tests/ui/drive_ui.py) takes its other pictures.
+Both need Chromium and chromedriver. docs/pictures.json records the version of each picture. The figures of
 docs/statistics-explained.md are drawn by ``make docs``.
 """
 

@@ -1,9 +1,9 @@
-"""The search of the built site: mends a fault of lunr, which mkdocs.yml names as a hook.
+"""A fix of the built site's search for a fault of lunr. mkdocs.yml uses this module as a hook.
 
-lunr names each node of its tree of words by its letters and the numbers of their children, without a mark between them:
-the letter "a" of child 12 and the letter "3" of child 4 read as the letter "a" of child 123 and so on. Two nodes of one
-name become one, the tree then holds words that no page has, and every search that meets one ends in an error: on this
-site "p-value" found nothing. lunr has no later version.
+lunr names each node of its tree of words by its letters and the numbers of their children, without a separator. The
+letter "a" of child 12 and the letter "3" of child 4 therefore read as the letter "a" of child 123. Nodes with the same
+name become one node, so the tree contains words that no page has. Every search that meets such a word ends in an error.
+On this site, "p-value" found nothing. lunr has no later version.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """A vLLM server gives the mean and the standard deviation of log p with the log-probabilities of a prompt.
 
-A request with ``"prompt_logprobs": 22`` (and only with 22) gets, of each token of the prompt, the token itself, the 20
-best tokens, and two entries more: ``"-1"``, whose ``logprob`` is mu = E_z~p[log p(z)], and ``"-2"``, whose ``logprob``
-is sigma = sd_z~p[log p(z)] (natural logarithm, over the whole vocabulary). Every other request is answered as before.
-The server needs ``--max-logprobs 22`` or more, and ``VLLM_USE_V2_MODEL_RUNNER=0``.
+The response to a request with ``"prompt_logprobs": 22`` contains the token and the 20 most likely tokens at each
+position of the prompt, and two more entries. The ``logprob`` of the entry ``"-1"`` is mu = E_z~p[log p(z)]. The
+``logprob`` of the entry ``"-2"`` is sigma = sd_z~p[log p(z)]. Both use natural logarithms and the whole vocabulary.
+Other requests are answered as before. The server needs ``--max-logprobs 22`` or more, and
+``VLLM_USE_V2_MODEL_RUNNER=0``.
 
-What belongs here: the two columns, inside the server's processes. What does not: anything of the audit, which sees no
-more of this than the server's answers. The functions replaced here are no public interface of vLLM: hence the versions.
+The replaced functions are no public interface of vLLM, so the plug-in checks the version.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Options(BaseModel):
     },
 )
 def group_means(run: StageRun) -> StageResult:
-    """The mean score of every group of texts of a benchmark, such as a project or a book, by one detector."""
+    """Compute the mean score of every group of texts of a benchmark, such as a project or a book, by one detector."""
     pair = run.pair
     built = read_built(run.paths, pair.benchmark)
     latest = read_latest_run(run.paths, SCORES.name, run.partition)
