@@ -40,7 +40,7 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def said(audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
+def said(quick_audits: None, audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
     root = tmp_path_factory.mktemp("states")
     audited = copy_folder(audited_once, root / "data")
     families = {"notes": make_family("notes", 32), "speeches": make_family("speeches", 64)}
