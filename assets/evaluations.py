@@ -137,7 +137,7 @@ def _format_auroc(row: Row, headline: str | None) -> tuple[object, ...]:
 def _draw_headline_roc(report: EvaluationReport) -> str | None:
     """Draw the ROC curve of the answer's detector, or return None if it has no curve."""
     # Imported here, because it imports matplotlib.
-    from audit_pipeline.report.inline_picture import draw_inline_roc  # noqa: PLC0415
+    from audit_pipeline.report.pictures import draw_inline_roc  # noqa: PLC0415
 
     detector = report.answer["detector"]
     parameters = report.answer["parameters"]

@@ -53,8 +53,10 @@ DTYPE = "bfloat16"
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("folder", type=Path)
-    given.add_argument("--texts", type=int, default=20, help="of each adapter, and held-out ones that are evaluated")
-    given.add_argument("--calibrating", type=int, default=20, help="held-out ones that documents are compared with")
+    given.add_argument(
+        "--texts", type=int, default=20, help="Number of texts per adapter, and of evaluated held-out texts."
+    )
+    given.add_argument("--calibrating", type=int, default=20, help="Number of held-out texts for calibration.")
     given.add_argument("--epochs", type=int, default=6)
     arguments = given.parse_args()
     folder = arguments.folder.resolve()

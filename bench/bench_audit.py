@@ -60,7 +60,7 @@ def write_texts(path: Path, texts: int, groups: int) -> None:
             wanted = chosen.randint(_FEWEST_WORDS, _MOST_WORDS)
             text = list(islice(words, wanted))
             if len(text) < wanted:
-                raise SystemExit(f"the addresses have words for {number} texts, not for {texts}")
+                raise SystemExit(f"the addresses have enough words for {number} texts, not for {texts}. Lower --texts.")
             row = {"input": " ".join(text), "label": group % 2, "group": f"group {group:05}"}
             file.write(json.dumps(row) + "\n")
 

@@ -46,8 +46,10 @@ SHARES = (0.0, 0.1, 0.5, 1.0)
 
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("--texts", type=int, default=900, help="members, and as many held-out texts")
-    given.add_argument("--occurrences", type=float, default=4.0, help="how often each member is trained on")
+    given.add_argument(
+        "--texts", type=int, default=900, help="Number of members. The number of held-out texts is the same."
+    )
+    given.add_argument("--occurrences", type=float, default=4.0, help="Number of times that each member is trained on.")
     given.add_argument("--control", default="instrument_check")
     given.add_argument("--data", type=Path, default=DataPaths.from_environment().root)
     arguments = given.parse_args()

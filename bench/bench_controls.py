@@ -40,8 +40,8 @@ BLIND = "blind_control"
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("--seeds", type=int, default=20)
-    given.add_argument("--positive", type=int, default=3, help="seeds of the positive control")
-    given.add_argument("--also", default="", help="detectors on request to measure as well, separated by commas")
+    given.add_argument("--positive", type=int, default=3, help="Number of seeds of the positive control.")
+    given.add_argument("--also", default="", help="Additional detectors to measure, separated by commas.")
     given.add_argument("--control", default="instrument_check")
     given.add_argument("--data", type=Path, default=DataPaths.from_environment().root)
     arguments = given.parse_args()
@@ -76,7 +76,7 @@ def _show(names: Sequence[str], exposed: Sequence[Mapping[str, float]], twin: Se
         verdict = "covers 0.5" if low <= 0.5 <= high else "does NOT cover 0.5"
         print(f"{name:18} {best:34} {mean:.3f} [{low:.3f}, {high:.3f}]  {verdict}")
     if missing := [name for name in names if name not in measured]:
-        print(f"not measured, for they do not score texts of both sides every time: {', '.join(missing)}")
+        print(f"not measured, because they do not score texts of both sides with every seed: {', '.join(missing)}")
 
 
 def _aurocs(

@@ -52,7 +52,7 @@ class Verdict:
         bad = judged and share > self.limit
         if bad:
             self.failed.append(what)
-        print(f"  {what:<64} {share:7.2%}  {'FAIL' if bad else 'ok' if judged else 'told only'}")
+        print(f"  {what:<64} {share:7.2%}  {'FAIL' if bad else 'ok' if judged else 'not judged'}")
 
 
 def texts_of(
@@ -167,7 +167,13 @@ PARTS: dict[str, Callable[[Verdict, int, int], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        choices=[[], *PARTS],
+        metavar="PART",
+        help=f"Parts to run: {', '.join(PARTS)}. Default: all parts.",
+    )
     parser.add_argument("--data-sets", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=20240601)
     given = parser.parse_args()

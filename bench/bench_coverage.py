@@ -258,8 +258,10 @@ def main() -> None:
         "thresholds": ("TPR at 5% FPR: AUROC .6, .7, .8 and .9", measure_thresholds),
         "sizes": ("Equal detectors told apart at 5%: AUROC .5 and .8, group effects 0, .5 and .9", measure_sizes),
     }
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"any of {', '.join(parts)}; default: all")
-    parser.add_argument("--repeats", type=int, default=500, help="data sets a cell, a multiple of 100")
+    parser.add_argument(
+        "parts", nargs="*", metavar="part", help=f"Parts to run: {', '.join(parts)}. Default: all parts."
+    )
+    parser.add_argument("--repeats", type=int, default=500, help="Number of data sets per cell, a multiple of 100.")
     options = parser.parse_args()
     repeats, failed = options.repeats, 0
     if unknown := [name for name in options.parts if name not in parts]:
@@ -267,7 +269,7 @@ def main() -> None:
     for title, measure in (parts[name] for name in options.parts or parts):
         lines = measure(repeats)
         started = time.perf_counter()
-        print(f"\n{title} ({repeats} data sets a cell)\n", flush=True)
+        print(f"\n{title} ({repeats} data sets per cell)\n", flush=True)
         for line in lines:
             failed += "FAIL" in line
             print(line, flush=True)

@@ -257,7 +257,7 @@ PARTS: dict[str, Callable[[int], Iterator[Verdict]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sets", type=int, default=2000, help="data sets a line")
+    parser.add_argument("--sets", type=int, default=2000, help="Number of data sets per line.")
     parser.add_argument("--only", choices=tuple(PARTS))
     chosen = parser.parse_args()
     failed = 0

@@ -68,7 +68,12 @@ def measured(arguments: list[str], environment: dict[str, str]) -> tuple[float, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", nargs="+", default=["10000x30", "300000x1"], help="texts x detectors")
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        default=["10000x30", "300000x1"],
+        help="Numbers of texts and detectors, as TEXTSxDETECTORS.",
+    )
     parser.add_argument("--formats", nargs="+", default=[".csv", ".jsonl", ".parquet"])
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

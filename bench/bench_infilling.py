@@ -114,9 +114,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default=choose_default_device())
-    parser.add_argument("--whole", action="store_true", help="time every batch of the baseline")
+    parser.add_argument("--whole", action="store_true", help="Time every batch of the baseline.")
     parser.add_argument("--no-baseline", action="store_true")
-    parser.add_argument("--profile", action="store_true", help="where the time of the packed pass goes, too")
+    parser.add_argument("--profile", action="store_true", help="Profile the packed pass, too.")
     return parser.parse_args()
 
 

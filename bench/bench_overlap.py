@@ -144,7 +144,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--megabytes", type=float, default=50)
     parser.add_argument("--rule", choices=RULES, default=DEFAULT_RULE)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--most-strings", type=int, default=100_000, help="with more texts the set is left out")
+    parser.add_argument(
+        "--most-strings", type=int, default=100_000, help="Maximum number of texts for which the set is measured."
+    )
     parser.add_argument("--datatrove", metavar="PYTHON")
     return parser.parse_args()
 

@@ -434,10 +434,10 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--part", choices=("held", "tuned"), default="held")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--each", type=int, default=40, help="leaks and hard negatives of each kind")
+    parser.add_argument("--each", type=int, default=40, help="Number of leaks and of hard negatives of each kind.")
     parser.add_argument("--documents", type=int, default=2500)
-    parser.add_argument("--decon", metavar="PYTHON", help="a Python that has the package decontaminate")
-    parser.add_argument("--misses", action="store_true", help="print what the rule of evidence gets wrong")
+    parser.add_argument("--decon", metavar="PYTHON", help="Python with the package decontaminate.")
+    parser.add_argument("--misses", action="store_true", help="Print the errors of the rule of evidence.")
     return parser.parse_args()
 
 

@@ -48,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--words", type=int, nargs="+", default=[32, 64, 128, 256])
     parser.add_argument("--shots", type=int, nargs="+", default=[1, 4, 7])
     parser.add_argument("--shot-words", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=1500, help="about how many tokens the texts have together")
+    parser.add_argument("--tokens", type=int, default=1500, help="Approximate total number of tokens of the texts.")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default=choose_default_device())

@@ -161,7 +161,7 @@ class OtherEngine:
         for line in self._process.stdout:
             if line.strip() == word or (not word and line.strip().replace(".", "", 1).replace("e-", "").isdigit()):
                 return
-        raise SystemExit("vLLM ended: run bench/vllm_prompts.py by hand to see why")
+        raise SystemExit("vLLM ended unexpectedly. Run bench/vllm_prompts.py to see its error.")
 
 
 def seconds_of(work: Callable[[], None], device: str, clock: Callable[[], float] = time.perf_counter) -> float:
@@ -184,11 +184,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default=choose_default_device())
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
-    parser.add_argument("--kinds", nargs="*", default=[], help="kinds that the pass leaves behind besides, each alone")
+    parser.add_argument("--kinds", nargs="*", default=[], help="Additional kinds to store, each measured separately.")
     parser.add_argument(
-        "--processor-time", action="store_true", help="of all threads, not wall time: where others use the machine"
+        "--processor-time",
+        action="store_true",
+        help="Measure processor time of all threads instead of wall time. Use it on a shared machine.",
     )
-    parser.add_argument("--vllm", metavar="PYTHON", help="a Python that has vLLM; compared in float32")
+    parser.add_argument("--vllm", metavar="PYTHON", help="Python with vLLM, for a comparison in float32.")
     return parser.parse_args()
 
 

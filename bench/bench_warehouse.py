@@ -102,7 +102,7 @@ def plan_of(rows: int, models: int, benchmarks: int, texts: int, runs: int) -> P
     settings = rows // (models * benchmarks * texts * runs)
     known = [*DEFAULTS, *GRID]
     if not 0 < settings <= len(known):
-        raise SystemExit(f"{settings} settings: give other numbers, 1 to {len(known)} are known")
+        raise SystemExit(f"cannot make {settings} settings. Choose numbers with 1 to {len(known)} settings.")
     return Plan(
         [f"family-{number // 5}-{number % 5 + 1}b-instruct" for number in range(models)],
         [f"benchmark_{number}_64" for number in range(benchmarks)],
@@ -451,15 +451,15 @@ def timed(what: str, do: Callable[[], object]) -> object:
 def main() -> None:
     """Make the folder where it is not there yet, build, read every view, and say whether all were quick enough."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where the data folder is made; one that is there is used again")
+    parser.add_argument("--folder", type=Path, help="Data folder. An existing folder is used again.")
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--models", type=int, default=25)
     parser.add_argument("--benchmarks", type=int, default=20)
     parser.add_argument("--texts", type=int, default=1_000)
     parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--builds", type=int, default=1, help="how often it is built")
+    parser.add_argument("--builds", type=int, default=1, help="Number of builds.")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="names of views; without: all")
+    parser.add_argument("--only", nargs="*", help="Names of the views to measure. Default: all views.")
     given = parser.parse_args()
     plan = plan_of(given.rows, given.models, given.benchmarks, given.texts, given.runs)
     with tempfile.TemporaryDirectory(prefix="bench-warehouse-") as temporary:

@@ -379,9 +379,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument("--keep", type=Path, help="a folder for inputs, cache and the results of OLD")
-    parser.add_argument("--gone", action="append", default=[], help="a name that only one side may have")
-    parser.add_argument("--no-run", action="store_true", help="compare what the last call with --keep has left")
+    parser.add_argument("--keep", type=Path, help="Folder for inputs, cache and the results of OLD.")
+    parser.add_argument("--gone", action="append", default=[], help="Name that only one side may have.")
+    parser.add_argument("--no-run", action="store_true", help="Compare the results of the last call with --keep.")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.keep or Path(temporary)).resolve()

@@ -241,9 +241,11 @@ def find_zeros(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: C
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default=choose_default_device())
-    parser.add_argument("--ceiling", action="store_true", help="only the cost of all but the model; needs no GPU")
-    parser.add_argument("--texts", type=int, default=2000, help="texts of the ceiling")
-    parser.add_argument("--repeats", type=int, default=7, help="repeats of the ceiling")
+    parser.add_argument(
+        "--ceiling", action="store_true", help="Measure everything except the model. This needs no GPU."
+    )
+    parser.add_argument("--texts", type=int, default=2000, help="Number of texts for --ceiling.")
+    parser.add_argument("--repeats", type=int, default=7, help="Number of repeats for --ceiling.")
     given = parser.parse_args()
     check = Check(given.device)
     check.print_result(

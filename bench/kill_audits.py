@@ -382,10 +382,17 @@ def wait_for(found: Callable[[], T | None], otherwise: str) -> T:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--moments", type=int, default=20, help="kills without a daemon")
-    parser.add_argument("--daemon-moments", type=int, default=20, help="kills of the run's process under the daemon")
-    parser.add_argument("--as-shipped", type=int, default=1, help="more of those, with Dagster's settings as shipped")
-    parser.add_argument("--outages", type=int, default=2, help="kills of everything under the daemon")
+    parser.add_argument("--moments", type=int, default=20, help="Number of kills without a daemon.")
+    parser.add_argument(
+        "--daemon-moments", type=int, default=20, help="Number of kills of a run's process under the daemon."
+    )
+    parser.add_argument(
+        "--as-shipped",
+        type=int,
+        default=1,
+        help="Number of further kills under the daemon, with Dagster's default settings.",
+    )
+    parser.add_argument("--outages", type=int, default=2, help="Number of kills of all processes under the daemon.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--documents", type=int, default=120)
     given = parser.parse_args()

@@ -331,8 +331,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--benchmarks", type=int, default=50)
-    parser.add_argument("--no-services", action="store_true", help="leave the UI's pages out")
-    parser.add_argument("--only-reports", action="store_true", help="warehouse and report, nothing of Dagster")
+    parser.add_argument("--no-services", action="store_true", help="Skip the pages of the UI.")
+    parser.add_argument("--only-reports", action="store_true", help="Measure only the warehouse and the report.")
     given = parser.parse_args()
     watch = Stopwatch()
     with roomy_folder() as root:

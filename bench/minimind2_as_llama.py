@@ -79,7 +79,7 @@ def convert(package: Path, folder: Path) -> None:
     config = json.loads((package / "config.json").read_text(encoding="utf-8"))
     expected = 2 + 1 + config["num_hidden_layers"] * 9
     if len(found) != expected:
-        raise SystemExit(f"{package / MODEL}: {len(found)} weights found, a Llama of this config has {expected}")
+        raise SystemExit(f"{package / MODEL}: {len(found)} weights found, but a Llama with this config has {expected}")
     # Tied when trained, but each of the two copies was quantised with a scale of its own.
     config |= {"tie_word_embeddings": False, "dtype": "float32"}
     (folder / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -150,9 +150,9 @@ def _loss(logits: npt.NDArray[Any], ids: list[int]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("package", type=Path, help="the unpacked package, with config.json and onnx/")
-    parser.add_argument("folder", type=Path, help="where the model is written")
-    parser.add_argument("--check", action="store_true", help="compare with onnxruntime")
+    parser.add_argument("package", type=Path, help="Folder of the unpacked package, with config.json and onnx/.")
+    parser.add_argument("folder", type=Path, help="Folder of the converted model.")
+    parser.add_argument("--check", action="store_true", help="Compare with onnxruntime.")
     options = parser.parse_args()
     convert(options.package, options.folder)
     if options.check:

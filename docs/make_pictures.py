@@ -3,9 +3,9 @@
     python -m docs.make_pictures [report|ui …] [--patience TIMES]
     python -m docs.make_pictures --check
 
-The pictures of the report, and of a partition in the UI, show the data of the demo: run ``make demo`` first, or name
-another data folder with CORPUS_AUDIT_DATA. The test that drives the UI (tests/ui/drive_ui.py) takes its other pictures.
-Both need Chromium and chromedriver. docs/pictures.json records of what version each picture is. The figures of
+The pictures of the report, and of a partition in the UI, show the data of the demo. Run ``make demo`` first, or set
+CORPUS_AUDIT_DATA to another data folder. The test that drives the UI (tests/ui/drive_ui.py) takes its other pictures.
+Both need Chromium and chromedriver. docs/pictures.json records the version of each picture. The figures of
 docs/statistics-explained.md are drawn by ``make docs``.
 """
 
@@ -186,19 +186,21 @@ MAKERS: Mapping[Subject, Callable[[DataPaths, float], None]] = {
 def main() -> int:
     """Make the pictures of the named subjects, or name those that are stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("subjects", nargs="*", choices=[*MAKERS, []], help="what to take pictures of; default: all")
+    parser.add_argument(
+        "subjects", nargs="*", choices=[*MAKERS, []], help="Subjects of the pictures. Default: all subjects."
+    )
     parser.add_argument("--patience", type=float, default=4.0, help="Factor for all waiting times.")
-    parser.add_argument("--check", action="store_true", help="name the pictures that show an earlier version")
+    parser.add_argument("--check", action="store_true", help="List the pictures that show an earlier version.")
     arguments = parser.parse_args()
     if arguments.check:
         stale = list_stale_pictures()
         print(
-            "\n".join([*stale, "Make them with: make pictures"] if stale else ["Every picture shows today's version."])
+            "\n".join([*stale, "Take them again: make pictures"] if stale else ["Every picture shows today's version."])
         )
         return 1 if stale else 0
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
-        print(f"{paths.root} holds no audit: run make demo first, or name its data folder with CORPUS_AUDIT_DATA")
+        print(f"{paths.root} contains no audit. Run make demo first, or set CORPUS_AUDIT_DATA to its data folder.")
         return 2
     for subject in arguments.subjects or MAKERS:
         MAKERS[subject](paths, arguments.patience)

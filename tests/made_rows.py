@@ -1,4 +1,4 @@
-"""Rows of declared tables, of which a test names only the columns that it is about."""
+"""Rows of declared tables. A test states only the columns that it is about."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _MOMENT = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
 
 def make_row(table: Table, **values: object) -> dict[str, Any]:
-    """A row with ``values``; every other column is null, or else the least, first or "made up" that it may be."""
+    """Return a row with ``values``. Every other column is null, or has its minimum, its first value or "made up"."""
     return {**{column.name: _choose_value(column) for column in table.columns if not column.sql}, **values}
 
 
 def make_table(table: Table, rows: Iterable[Mapping[str, object]]) -> pa.Table:
-    """Rows of the file of a declared table, each completed by :func:`make_row`."""
+    """Return rows of a declared table, each completed by :func:`make_row`."""
     return table_from_rows([make_row(table, **row) for row in rows], table)
 
 
 def example(example_id: str, /, **values: object) -> dict[str, Any]:
-    """An example to evaluate of the benchmark b, a document and group of its own."""
+    """Return an evaluated example of the benchmark b, with its own document and group."""
     own = {"example_id": example_id, "document_id": example_id, "group": example_id, "split": "evaluation"}
     return make_row(EXAMPLES, **{"benchmark": "b", "text": "text", "words": 12, "language": "en", **own, **values})
 
 
 def score(example_id: str, value: float | None, **values: object) -> dict[str, Any]:
-    """A score of the model m on the benchmark b, by loss."""
+    """Return a score of the model m on the benchmark b by the detector loss."""
     own = {"example_id": example_id, "score": value, "detector": "loss", "parameters": "{}", "is_default": True}
     return make_row(SCORES, **{"model": "m", "benchmark": "b", "status": "ok", **own, **values})
 
@@ -42,7 +42,7 @@ def examples_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def scores_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """As they are: what no store would take is kept."""
+    """Return rows without checks, so that tests can pass values that no store accepts."""
     return pa.Table.from_pylist(list(rows), schema=SCORES.schema)
 
 
@@ -55,6 +55,8 @@ def _choose_value(column: Column) -> object:
         return date(2026, 3, 1)
     if pa.types.is_timestamp(column.type):
         return _MOMENT
+    if column.name == "is_default":
+        return True
     if pa.types.is_string(column.type):
         return next(iter(column.one_of), "made up")
     return pa.scalar(column.ge or 0).cast(column.type).as_py()

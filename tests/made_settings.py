@@ -1,4 +1,4 @@
-"""Settings of sources that stand in no file."""
+"""Settings of sources without a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading back what was written, for tests that look at whole tables."""
+"""Whole tables, read from all their files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from audit_pipeline.store.files import Columns, read_table
 
 
 def read_all(folder: Path, columns: Columns) -> pa.Table:
-    """Every ``*.parquet`` below ``folder`` as one table, in path order; an empty table where there is none."""
+    """Return the rows of all Parquet files below a folder, in path order."""
     tables = [read_table(path, columns, label=path.name) for path in sorted(folder.rglob("*.parquet"))]
     return pa.concat_tables(tables) if tables else columns.empty_table()

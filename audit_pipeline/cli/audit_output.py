@@ -101,7 +101,7 @@ def print_damaged_files(paths: DataPaths) -> None:
 
 
 def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    from audit_pipeline.report.notes import describe_text_counts
+    from audit_pipeline.report.sentences import describe_text_counts
 
     if answer["sides"] == "none":
         yield "None of the texts to evaluate is labelled. The scores are in the view scores_with_examples."

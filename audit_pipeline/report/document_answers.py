@@ -13,13 +13,7 @@ from typing import Any
 
 from audit_pipeline.report.number_format import format_count_with_noun
 from audit_pipeline.report.sentences import Q_LEVEL, render_answer, render_phrase
-from audit_pipeline.statistics.claims import (
-    CALIBRATED_IN_WORDS,
-    EXTRACTION_IN_WORDS,
-    NOT_CALIBRATED_IN_WORDS,
-    SET_APART_IN_WORDS,
-    find_extraction_claim,
-)
+from audit_pipeline.statistics import claims
 from audit_pipeline.statistics.conformal import count_held_out_needed
 from audit_pipeline.statistics.power import compute_log_draws
 from audit_pipeline.tables import AskClaim
@@ -46,15 +40,15 @@ def describe_search_answer(model: str, benchmark: str, counts: Mapping[str, Any]
     claim = None
     claim_in_words = None
     if counts["documents"]:
-        claim = find_extraction_claim(counts["reproduced"])
-        claim_in_words = EXTRACTION_IN_WORDS[claim]
-    calibration_in_words = CALIBRATED_IN_WORDS if counts["held_out"] else NOT_CALIBRATED_IN_WORDS
+        claim = claims.find_extraction_claim(counts["reproduced"])
+        claim_in_words = claims.EXTRACTION_IN_WORDS[claim]
+    calibration_in_words = claims.CALIBRATED_IN_WORDS if counts["held_out"] else claims.NOT_CALIBRATED_IN_WORDS
     return {
         **render_answer(_find_search_kind(counts), facts, question="question_of_search"),
         "brief": render_phrase("brief_of_search", facts),
         "claim": claim,
         "claim_in_words": claim_in_words,
-        "set_apart_in_words": SET_APART_IN_WORDS if counts["set_apart"] else None,
+        "set_apart_in_words": claims.SET_APART_IN_WORDS if counts["set_apart"] else None,
         "calibration_in_words": calibration_in_words,
     }
 

@@ -24,23 +24,18 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from audit_pipeline.report.notes import RULE_IN_WORDS, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts
+from audit_pipeline.report import pictures
 from audit_pipeline.report.number_format import FILTERS, format_count_with_noun
 from audit_pipeline.report.page import ReportPage, list_plugin_section_folders, list_sections
-from audit_pipeline.report.pictures import (
-    SHADES,
-    SIDE_NAMES,
-    STRIP_HEIGHT,
-    STRIP_WIDTH,
-    build_strip_shapes,
-    draw_control_pictures,
-    draw_roc_pictures,
-    draw_rung_pictures,
-    draw_series_pictures,
-    draw_spread_pictures,
-    draw_study_pictures,
+from audit_pipeline.report.sentences import (
+    Q_LEVEL,
+    RULE_IN_WORDS,
+    SIGNS,
+    STEP_IN_WORDS,
+    TEST_IN_WORDS,
+    Sign,
+    describe_text_counts,
 )
-from audit_pipeline.report.sentences import Q_LEVEL, SIGNS, Sign
 from audit_pipeline.report.summary import group_by_subject
 from audit_pipeline.statistics.claims import format_claim_level
 from audit_pipeline.statistics.conformal import count_held_out_needed
@@ -165,22 +160,22 @@ def _build_jinja_environment() -> jinja2.Environment:
         unlearning=partial(spell_out, labels=UNLEARNING_METRICS),
     )
     environment.globals.update(
-        side_names=SIDE_NAMES,
+        side_names=pictures.SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
         scale_of=Scale.from_estimates,
         heat=compute_heat_levels,
         things=format_count_with_noun,
         cells=select_cells,
         needed=partial(count_held_out_needed, level=Q_LEVEL),
-        strip_shapes=build_strip_shapes,
-        strip_size=(STRIP_WIDTH, STRIP_HEIGHT),
-        shades=SHADES,
-        curve_pictures=draw_control_pictures,
-        roc_pictures=draw_roc_pictures,
-        rung_pictures=draw_rung_pictures,
-        series_pictures=draw_series_pictures,
-        spread_pictures=draw_spread_pictures,
-        study_pictures=draw_study_pictures,
+        strip_shapes=pictures.build_strip_shapes,
+        strip_size=(pictures.STRIP_WIDTH, pictures.STRIP_HEIGHT),
+        shades=pictures.SHADES,
+        curve_pictures=pictures.draw_control_pictures,
+        roc_pictures=pictures.draw_roc_pictures,
+        rung_pictures=pictures.draw_rung_pictures,
+        series_pictures=pictures.draw_series_pictures,
+        spread_pictures=pictures.draw_spread_pictures,
+        study_pictures=pictures.draw_study_pictures,
         first_command="corpus-audit audit --model smollm2-135m --benchmark release_notes",
         **LIMITS,
     )

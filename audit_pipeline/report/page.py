@@ -25,8 +25,9 @@ from typing import Any, Literal, NamedTuple
 
 import duckdb
 
-from audit_pipeline.report import display_priority, section_data
-from audit_pipeline.report.section_data import Results
+from audit_pipeline.report import pair_results, section_data
+from audit_pipeline.report.pair_answer import build_rule_place_sql
+from audit_pipeline.report.pair_results import Results
 from audit_pipeline.report.sentences import list_limits
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import PAIR_STATES, UNLEARNING_METRICS
@@ -106,7 +107,7 @@ _PLACES = (
     # The worst state has the first place.
     f"status_place(status) AS list_position({[*PAIR_STATES]}, status)",
     f"metric_place(metric) AS list_position({[*UNLEARNING_METRICS]}, metric)",
-    f"rule_place(rule, alpha) AS {display_priority.build_rule_place_sql()}",
+    f"rule_place(rule, alpha) AS {build_rule_place_sql()}",
 )
 """SQL macros that order rows by lists that Python declares."""
 
@@ -192,7 +193,7 @@ def read_site(connection: Connection) -> Site:
 
 
 def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ()) -> Results:
-    return section_data.describe_results(
+    return pair_results.describe_results(
         answers=query_rows(connection, "FROM answers"),
         tests=query_rows(connection, "FROM tests ORDER BY place"),
         searches=query_rows(connection, "FROM extraction_counts"),
@@ -203,7 +204,7 @@ def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ())
 
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
     """Yield the page of each model, ordered by the models' names."""
-    max_sections = display_priority.max_sections_per_model(len(site.results.models))
+    max_sections = pair_results.max_sections_per_model(len(site.results.models))
     for model in site.results.models:
         results = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]
         yield (
@@ -222,7 +223,7 @@ def _read_page(
     connection: Connection, results: Results, *, model: str | None, sections_shown: int, include_text: bool
 ) -> ReportPage:
     """Read the page of a model, or the page across models if ``model`` is None."""
-    results = replace(results, answers=display_priority.sort_by_importance(results.answers))
+    results = replace(results, answers=pair_results.sort_by_importance(results.answers))
     create_page_tables(
         connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
     )
@@ -243,7 +244,7 @@ def create_page_tables(
         "sections": sections_shown,
     }
     connection.execute(_PAGE, parameters)
-    for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: display_priority.MAX_ANSWERS])):
+    for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: pair_results.MAX_ANSWERS])):
         pair_columns: dict[str, list[Any]] = {"models": [], "benchmarks": [], "detectors": [], "parameters": []}
         for pair in pairs:
             pair_columns["models"].append(pair["model"])
@@ -384,7 +385,7 @@ def _replace_non_finite(value: Any) -> Any:
 def _encode_date(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat().replace("+00:00", "Z")
-    raise TypeError(f"cannot write a {type(value).__name__} to the report: {value!r}")
+    raise TypeError(f"cannot write {value!r} to the report, because its type is {type(value).__name__}")
 
 
 def _read_sql(name: str) -> str:

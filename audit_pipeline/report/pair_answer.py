@@ -21,17 +21,21 @@ from audit_pipeline.report.answer_rules import (
     MetricEstimate,
     PairFindings,
 )
-from audit_pipeline.report.display_priority import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.statistics.claims import find_claim_source, warn_of_few_texts
-from audit_pipeline.statistics.evaluate_options import choose_headline_detector
+from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.statistics.score_columns import is_against_held_out
 from audit_pipeline.tables import Pair
 
 Row = Mapping[str, Any]
 Setting = tuple[str, str]
 """A detector and its parameters."""
+CHOSEN_RULES = (("certified", 0.05), ("marginal", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
+"""Rule and alpha of thresholds, in order of preference. The report quotes the first threshold that exists.
+
+The first screen shows only rates at certified thresholds.
+"""
 
 
 @dataclass(frozen=True)
@@ -230,10 +234,22 @@ def _choose_headline_setting(
         detector = choose_headline_detector({name for name, _ in settings}, pair_facts.named)
         if detector is not None:
             setting = min(setting for setting in settings if setting[0] == detector)
-            return setting, classify_headline_choice(detector, pair_facts.named)
+            return setting, _classify_headline_choice(detector, pair_facts.named)
         if pair_facts.named is None:
             break
     return None, None
+
+
+def _classify_headline_choice(detector: str, requested_detector: str | None) -> str:
+    """Return why a detector is the headline detector.
+
+    It was named by the user ("named"), it is a preferred detector ("default"), or it is the only detector ("alone").
+    """
+    if requested_detector:
+        return "named"
+    if detector in PREFERRED:
+        return "default"
+    return "alone"
 
 
 def _find_claim_level(evaluation: Row | None, tests: Sequence[Row], setting: Setting | None) -> str | None:
@@ -258,6 +274,15 @@ def _find_flagged_rate(rates: Sequence[Row], setting: Setting | None) -> Row | N
             if (row["rule"], row["alpha"]) == chosen_rule:
                 return row
     return next(iter(candidates), None)
+
+
+def build_rule_place_sql() -> str:
+    """Build the SQL expression that ranks a threshold (``rule``, ``alpha``). The lowest rank is quoted."""
+    places = (
+        f"WHEN rule = '{rule}' AND alpha IS NOT DISTINCT FROM {alpha or 'NULL'} THEN {place}"
+        for place, (rule, alpha) in enumerate(CHOSEN_RULES)
+    )
+    return f"CASE {' '.join(places)} ELSE {len(CHOSEN_RULES)} END"
 
 
 def _count_above_all(tests: Sequence[Row]) -> int:

@@ -1,28 +1,37 @@
-"""Pictures of a page as SVG: plots, and the strips of the memorisation map.
+"""Pictures as SVG: the plots of a page, the strips of the memorisation map, and a small ROC curve for the Dagster UI.
 
 A strip shows a document from its first to its last character. Its shade is the probability with which the model
 reproduces each position. A strip consists of rectangles, so that its colours follow the page's style (light, dark,
 print).
+
+The UI shows Markdown of fewer than 1,000 characters inline, and a link for longer Markdown. Therefore its ROC curve is
+written with few points. The curves of all detectors are a PNG (plots.py).
 
 plots.py draws the plots. The queries of sections/25_extraction/ select the documents and bin their windows.
 """
 
 from __future__ import annotations
 
+import base64
+import html
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from audit_pipeline.report.answer_rules import Sides
-from audit_pipeline.report.number_format import format_number, format_target_rate
+from audit_pipeline.report.number_format import format_interval, format_number, format_target_rate
 from audit_pipeline.report.picture_data import SIDES
 from audit_pipeline.report.plots import (
+    PALETTE,
     Line,
+    clean_label,
     draw_lines,
     draw_low_fpr_roc,
     draw_roc_curves,
@@ -46,10 +55,27 @@ SHADES: Sequence[tuple[float, str]] = (
 """Smallest log10 of the probability of each shade, the lightest shade first, with its label."""
 SET_APART = "apart"
 
-StripRow = Mapping[str, Any]
+MAX_MARKDOWN_CHARACTERS = 1000
+"""The Dagster UI shows a link in place of Markdown with this number of characters or more."""
+_INLINE_SIDE = 110
+"""Side of the curve's square, in pixels."""
+_INLINE_WIDTH = 300
+"""Width of the picture, in pixels. Wider pictures are cut in a window of 1,280 pixels."""
+_INLINE_POINTS = 28
+_INLINE_INK = "#757575"
+"""Colour that is legible on the white and on the black background of the UI."""
+
+SIDE_NAMES: dict[Sides, tuple[str, str]] = {
+    "labelled": SIDES,
+    "audited against held-out": ("audited", "held-out"),
+    "none": SIDES,
+}
+
+Floats = npt.NDArray[np.float64]
+Row = Mapping[str, Any]
 
 
-def build_strip_shapes(row: StripRow) -> list[tuple[str, str]]:
+def build_strip_shapes(row: Row) -> list[tuple[str, str]]:
     """Build the shapes of a document's strip. Bins without a window have no shape.
 
     Args:
@@ -88,15 +114,6 @@ def _choose_css_class(log10_p: float | None, is_predictable: bool) -> str | None
     if log10_p is None:
         return None
     return f"m{find_shade(log10_p)}"
-
-
-Row = Mapping[str, Any]
-
-SIDE_NAMES: dict[Sides, tuple[str, str]] = {
-    "labelled": SIDES,
-    "audited against held-out": ("audited", "held-out"),
-    "none": SIDES,
-}
 
 
 def draw_roc_pictures(finding: Row) -> Sequence[Markup]:
@@ -250,3 +267,46 @@ def _format_pair_name(finding: Row) -> str:
 
 def _to_svg_markup(figure: Figure, title: str, description: str = "") -> Markup:
     return Markup(to_svg(figure, title, description))  # noqa: S704 - to_svg escapes the title and the description
+
+
+def draw_inline_roc(
+    detector: str, fpr: Floats, tpr: Floats, auroc: Sequence[float | None], blind: float | None
+) -> str | None:
+    """Return the ROC curve of one detector with its AUROC as a Markdown image, or None if it is too long for the UI.
+
+    Args:
+        detector: The detector.
+        fpr: False-positive rates of the curve, ascending, of shape (n_points,).
+        tpr: True-positive rates of the same points.
+        auroc: The area and both ends of its interval. Both ends are None if there is no interval.
+        blind: AUROC of the blind control, or None if it was not computed.
+    """
+    value, *ends = auroc
+    lines = [f"AUROC {format_number(value)} {format_interval(ends)}", "0.5 is chance (dashed)"]
+    if blind is not None:
+        lines.append(f"words alone {format_number(blind)}")
+    texts = ""
+    for number, line in enumerate([clean_label(detector), *lines]):
+        texts += f'<text x="{_INLINE_SIDE + 12}" y="{20 + 22 * number}">{html.escape(line)}</text>'
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_INLINE_WIDTH}" height="{_INLINE_SIDE}" font-size="12"'
+        f' fill="{_INLINE_INK}" font-family="sans-serif">'
+        f'<g fill="none" stroke="#888"><path d="M0 0V{_INLINE_SIDE}H{_INLINE_SIDE}"/>'
+        f'<path stroke-dasharray="3" d="M0 {_INLINE_SIDE}L{_INLINE_SIDE} 0"/>'
+        f'<path stroke="{PALETTE[0]}" stroke-width="2" d="{_trace_path(fpr, tpr)}"/></g>{texts}</svg>'
+    )
+    markdown = f"![ROC curve](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+    if len(markdown) >= MAX_MARKDOWN_CHARACTERS:
+        return None
+    return markdown
+
+
+def _trace_path(fpr: Floats, tpr: Floats) -> str:
+    """Return the curve as an SVG path through points at equal steps along it, in whole pixels."""
+    # Steps along one axis would miss stretches of the curve that are vertical or horizontal.
+    travelled = fpr + tpr
+    steps = np.linspace(0.0, 2.0, _INLINE_POINTS)
+    across = np.interp(steps, travelled, fpr)
+    up = np.interp(steps, travelled, tpr)
+    points = zip(np.rint(across * _INLINE_SIDE).astype(int), np.rint((1 - up) * _INLINE_SIDE).astype(int), strict=True)
+    return "M" + "L".join(f"{x} {y}" for x, y in points)

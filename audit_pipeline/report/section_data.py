@@ -14,25 +14,20 @@ import math
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from audit_pipeline import extras
-from audit_pipeline.report import document_answers, notes, picture_data, sentences, summary
-from audit_pipeline.report.display_priority import MAX_ANSWERS
+from audit_pipeline.report import document_answers, picture_data, sentences, summary
 from audit_pipeline.report.number_format import cut, format_yes_or_no
+from audit_pipeline.report.pair_results import MAX_ANSWERS, Pair, Results, Row
 from audit_pipeline.statistics.claims import warn_of_few_texts
-from audit_pipeline.statistics.evaluate_options import build_evaluate_command, choose_headline_detector
-from audit_pipeline.statistics.power import compute_log_cost_of_draws
+from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
+from audit_pipeline.statistics.evaluate_options import build_evaluate_command
 from audit_pipeline.statistics.roc import compute_roc_points
 from audit_pipeline.tables import PAIR_STATES
-
-Row = dict[str, Any]
-Pair = tuple[str, str]
 
 RAW_PREFIX = "raw_"
 """Prefix of the query columns that only a section's function reads."""
@@ -52,143 +47,6 @@ _ANSWER_COLUMNS = (
     "brief",
 )
 _COUNT_COLUMNS = ("model", "benchmark", "model_title", "benchmark_title", "documents", "reproduced", "held_out")
-
-
-@dataclass(frozen=True)
-class Results:
-    """Results with their sentences, of all models or of one page.
-
-    Attributes:
-        answers: Answers from scores, one per model and benchmark.
-        tests: Tests of whole sets.
-        searches: Searches for passages that a model continues word for word.
-        chats: Questions to models that answer in words.
-        checks: Rows of the instrument check.
-    """
-
-    answers: Sequence[Row]
-    tests: Sequence[Row]
-    searches: Sequence[Row]
-    chats: Sequence[Row]
-    checks: Sequence[Row]
-
-    def select(self, is_shown: Callable[[str], bool]) -> Results:
-        """Return the results of the models for which ``is_shown`` returns True."""
-
-        def select_rows(rows: Sequence[Row]) -> list[Row]:
-            return [row for row in rows if is_shown(row["model"])]
-
-        return Results(
-            select_rows(self.answers),
-            select_rows(self.tests),
-            select_rows(self.searches),
-            select_rows(self.chats),
-            self.checks,
-        )
-
-    @cached_property
-    def tests_done(self) -> list[Row]:
-        """Return the tests that were not refused."""
-        return [test for test in self.tests if test["refused"] is None]
-
-    @cached_property
-    def models(self) -> list[str]:
-        """Return the sorted names of all models with a result."""
-        rows = (*self.answers, *self.tests, *self.searches, *self.chats)
-        return sorted(set(map(itemgetter("model"), rows)))
-
-    @cached_property
-    def by_pair(self) -> Mapping[Pair, Sequence[Row]]:
-        """Return all results of each model and benchmark: chats, searches, tests, answers."""
-        results: dict[Pair, list[Row]] = defaultdict(list)
-        for row in (*self.chats, *self.searches, *self.tests_done, *self.answers):
-            results[row["model"], row["benchmark"]].append(row)
-        return results
-
-
-def describe_results(
-    answers: Iterable[Row], tests: Iterable[Row], searches: Iterable[Row], chats: Iterable[Row], checks: Sequence[Row]
-) -> Results:
-    """Add sentences to the rows of the tables that sql/answers.sql creates."""
-    return Results(
-        answers=list(map(_describe_answer, answers)),
-        tests=list(map(_describe_test, tests)),
-        searches=list(map(_describe_search, searches)),
-        chats=list(map(_describe_chat, chats)),
-        checks=_mark_headline_detectors(checks),
-    )
-
-
-def _describe_answer(row: Row) -> Row:
-    stated_by = row["claim_stated_by"]
-    claim_in_words = None
-    if row["claim_level"] is not None:
-        claim_in_words = notes.describe_claim_level(row["claim_level"], stated_by)
-    verdict_in_words = None
-    if row["split_verdict"] is not None:
-        verdict_in_words = notes.describe_verdict(row["split_verdict"], stated_by)
-    labels_by = notes.describe_label_origin(row["raw_builder"], row["raw_origin"], row["design_stated_by"])
-    return {
-        **row,
-        **_describe_attempted(row),
-        "labels_by": labels_by,
-        "claim_in_words": claim_in_words,
-        "verdict_in_words": verdict_in_words,
-        "what_would_change": _join_with_suggestions(row),
-        "brief": sentences.render_phrase("brief_of_scores", row),
-        "design_in_words": notes.describe_design(row["design"], row["raw_builder"], row["design_stated_by"]),
-    }
-
-
-def _join_with_suggestions(row: Row) -> str:
-    """Return what would change the answer, followed by a suggestion of methods that were not tried yet."""
-    methods_done = []
-    if row["raw_searched"]:
-        methods_done.append("search")
-    if row["raw_twins"]:
-        methods_done.append("twins")
-    suggestions = sentences.suggest_methods(row["outcome"], methods_done)  # type: ignore[arg-type]
-    return " ".join(filter(None, (row["what_would_change"], suggestions)))
-
-
-def _describe_test(row: Row) -> Row:
-    stated_by = summary.find_test_claim_source(row, row["raw_design_stated_by"], row["raw_blind"])
-    return {**row, **summary.describe_set_test(row, handed_over=row["raw_handed_over"], stated_by=stated_by)}
-
-
-def _describe_search(row: Row) -> Row:
-    counts = {
-        **row,
-        "without_window": row["raw_without_window"],
-        "stand_out": row["raw_stand_out"],
-        "window": row["prefix_tokens"] + row["suffix_tokens"],
-        "grid": bool(row["grid_settings"]),
-        "asked": row["raw_asked"],
-        "design_stated_by": row["raw_design_stated_by"],
-    }
-    answer = document_answers.describe_search_answer(row["model_title"], row["benchmark_title"], counts)
-    return {**row, **answer, **_describe_attempted(row)}
-
-
-def _describe_attempted(row: Row) -> Row:
-    attempted = row["raw_attempted"]
-    return {"tried": notes.describe_attempts(attempted), "planned": notes.describe_plan(attempted)}
-
-
-def _describe_chat(row: Row) -> Row:
-    return {**row, **document_answers.describe_chat_answer(row["model_title"], row["benchmark_title"], row)}
-
-
-def _mark_headline_detectors(checks: Sequence[Row]) -> list[Row]:
-    """Add the column ``answers``: True for the headline detector of its control."""
-    detectors: dict[str, set[str]] = defaultdict(set)
-    for check in checks:
-        detectors[check["control"]].add(check["detector"])
-    marked = []
-    for check in checks:
-        headline = choose_headline_detector(detectors[check["control"]])
-        marked.append({**check, "answers": check["detector"] == headline})
-    return marked
 
 
 def list_facts(value: object) -> list[dict[str, str]]:
@@ -312,7 +170,7 @@ def _complete_extraction(row: Row, results: Results) -> Row:
     return {
         **row,
         **select_columns(_find_pair(results.searches, row), (*columns, "tried", "planned")),
-        "absence": [notes.describe_dose(points, row["reproduced"]) for points in points_by_control.values()],
+        "absence": [sentences.describe_dose(points, row["reproduced"]) for points in points_by_control.values()],
     }
 
 
@@ -380,7 +238,7 @@ def _complete_error_rates(row: Row, results: Results) -> Row:
         "signs": list(map(itemgetter("sign"), shown_results)),
         "instrument": summary.describe_instrument(results.checks),
     }
-    return {**row, "parts": notes.describe_error_rates(facts)}
+    return {**row, "parts": sentences.describe_error_rates(facts)}
 
 
 def _complete_series(row: Row, results: Results) -> Row:
@@ -392,7 +250,7 @@ def _complete_series(row: Row, results: Results) -> Row:
 
 
 def _complete_splits(row: Row, results: Results) -> Row:
-    return {**row, "verdict_in_words": notes.describe_verdict(row["split_verdict"])}
+    return {**row, "verdict_in_words": sentences.describe_verdict(row["split_verdict"])}
 
 
 def _complete_coverage(row: Row, results: Results) -> Row:
@@ -423,19 +281,19 @@ def _complete_sheets(row: Row, results: Results) -> Row:
     signs = list(map(itemgetter("sign"), pair_results))
     words_alone = None
     if row["raw_has_scores"]:
-        words_alone = notes.describe_blind_control(row["raw_blind"])
+        words_alone = sentences.describe_blind_control(row["raw_blind"])
     builder = row["raw_builder"]
     stated_by = row["raw_design_stated_by"]
     return {
         **row,
         "question": sentences.address_third_party(pair_results[-1]["question"]),
-        "held_out_by": notes.describe_design(row["raw_design"], builder, stated_by, phrase="held_out_by"),
+        "held_out_by": sentences.describe_design(row["raw_design"], builder, stated_by, phrase="held_out_by"),
         "answers": list(map(_address_answer_to_third_party, summary.sort_by_display_place(pair_results))),
         "not_shown": sentences.render_list("not_shown", {"signs": signs}),
-        "labels_by": notes.describe_label_origin(builder, row["raw_origin"], stated_by),
+        "labels_by": sentences.describe_label_origin(builder, row["raw_origin"], stated_by),
         "words_alone": words_alone,
-        "tried": list(filter(None, map(notes.describe_attempts, row["raw_attempted"]))),
-        "planned": list(filter(None, map(notes.describe_plan, row["raw_attempted"]))),
+        "tried": list(filter(None, map(sentences.describe_attempts, row["raw_attempted"]))),
+        "planned": list(filter(None, map(sentences.describe_plan, row["raw_attempted"]))),
     }
 
 

@@ -1,29 +1,26 @@
-"""The catalogue of sentences: kinds of answers (answers.yaml) and other sentences of the report (notes.yaml).
+"""The sentences of the report: kinds of answers (answers.yaml) and other sentences (notes.yaml).
 
-A sentence is a Jinja template over facts. answer_rules.py, document_answers.py and summary.py decide kinds and facts.
+A sentence is a Jinja template over facts. answer_rules.py, document_answers.py and summary.py decide the kinds and
+facts of answers. The functions ``describe_…`` of this module pass rows of queries to the other sentences: claim levels,
+labels, attempts and error rates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import groupby, takewhile
 from typing import Any, Literal, get_args
 
 import jinja2
 import yaml
 
-from audit_pipeline.report.number_format import FILTERS, capitalise_first, format_count_with_noun
-from audit_pipeline.statistics.claims import (
-    AUROC_OF_INTEREST,
-    BEST_OF_SEVERAL,
-    MIN_TEXTS_PER_SIDE,
-    REPRODUCED_FROM,
-    TOO_SHORT,
-    is_stated_by_user,
-)
+from audit_pipeline.report.number_format import FILTERS, capitalise_first, format_count_with_noun, format_day
+from audit_pipeline.statistics import claims
+from audit_pipeline.store.control_names import EXPOSED, TWIN
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
 """The verdict of an answer.
@@ -41,6 +38,26 @@ SENTENCES = ("headline", "explanation", "how_sure", "what_would_change")
 
 Other = Literal["search", "twins"]
 Facts = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+MOSTLY_FOUND = 0.9
+"""A number of readings is sufficient if the search finds at least this share of the control's texts."""
+
+RULE_IN_WORDS: Mapping[str, str] = {
+    "largest_accuracy": "largest accuracy",
+    "marginal": "marginal: aimed at on average",
+    "certified": "certified: exceeded in 5% of calibrations at most",
+}
+TEST_IN_WORDS: Mapping[str, str] = {
+    "dataset_inference": "dataset inference",
+    "twins": "rank of the published versions",
+    "sharded_permutation": "order of the test set (sharded permutation)",
+}
+STEP_IN_WORDS: Mapping[str, str] = {
+    "token_statistics": "passes of the model",
+    "scores": "detectors",
+    "evaluations": "evaluation",
+}
 
 
 @dataclass(frozen=True)
@@ -81,13 +98,6 @@ def render_answer(outcome: str, facts: Facts, *, question: str) -> dict[str, str
     for part in SENTENCES:
         answer[part] = render_phrase(f"{outcome}.{part}", facts)
     return answer
-
-
-def _strip_verdict(headline: str) -> str:
-    """Return a headline without its leading verdict, as a sentence."""
-    for sign in SIGNS:
-        headline = headline.removeprefix(f"{capitalise_first(sign)}: ")
-    return capitalise_first(headline)
 
 
 def address_third_party(text: str) -> str:
@@ -134,6 +144,154 @@ def list_limits() -> list[dict[str, str]]:
     return limits
 
 
+def describe_claim_level(level: claims.ClaimLevel, stated_by: str | None = None) -> str:
+    """Describe what a claim level allows. ``stated_by`` is the person whose statement it depends on, or None."""
+    if level == "sound test" and stated_by is not None:
+        return claims.AS_STATED_IN_WORDS.format(who=stated_by)
+    return claims.CLAIM_IN_WORDS[level]
+
+
+def describe_verdict(verdict: claims.SplitVerdict, stated_by: str | None = None) -> str:
+    """Describe a split verdict. ``stated_by`` is the person whose statement it depends on, or None."""
+    sentences = claims.VERDICT_IN_WORDS[verdict]
+    if stated_by is None:
+        return sentences
+    return f"As stated by {stated_by}: {sentences[:1].lower()}{sentences[1:]}"
+
+
+def describe_label_origin(builder: str | None, origin: str | None, stated_by: str | None) -> str | None:
+    """Describe who states which texts are members, or return None if the benchmark does not record its builder.
+
+    Args:
+        builder: Builder of the benchmark.
+        origin: Origin of the labelled rows.
+        stated_by: Person who stated the design, or None.
+    """
+    if builder is None:
+        return None
+    return render_phrase("labels_by", {"builder": builder, "origin": origin, "design_stated_by": stated_by})
+
+
+def describe_design(
+    design: str | None, builder: str | None, stated_by: str | None, *, phrase: str = "design"
+) -> str | None:
+    """Return how the two sides came about and who states it, or None if the benchmark does not record it.
+
+    ``phrase`` is ``design``, or ``held_out_by`` for use behind a number of held-out documents.
+    """
+    if design is None:
+        return None
+    return render_phrase(phrase, {"design": design, "builder": builder, "stated_by": stated_by})
+
+
+def describe_blind_control(blind: Row | None) -> str:
+    """Describe how well the blind control separates the two sides, or why it was not computed."""
+    return render_phrase("blind_control", {"blind": blind})
+
+
+def describe_text_counts(split_counts: Sequence[Row]) -> str:
+    """Describe how many texts were evaluated and how many calibrate. Return an empty text if that is unknown."""
+    counts: dict[str, Row | None] = dict.fromkeys(("evaluation", "calibration"))
+    for row in split_counts:
+        counts[row["split"]] = row
+    return render_phrase("text_counts", counts)
+
+
+def describe_attempts(attempted: Row | None) -> str | None:
+    """Describe how many settings were tried in how many runs, or return None if no lineage entry records it."""
+    if attempted is None or attempted["tried"] is None:
+        return None
+    return render_phrase("attempts", {"attempted": attempted})
+
+
+def describe_plan(attempted: Row | None) -> str | None:
+    """Describe whether results were planned in a sealed plan, and what came before it, or return None if unknown."""
+    if attempted is None:
+        return None
+    return render_phrase("plan", {"attempted": attempted})
+
+
+def describe_dose(points: Sequence[Row], reproduced: int | None = None) -> str | None:
+    """Describe how often a control model had to read a text before the search found it, or return None without points.
+
+    Args:
+        points: Shares of texts that the search found, ordered by the number of readings.
+        reproduced: Number of documents that a search of an audited model found. If it is not None, the description
+            includes what a result of 0 means.
+    """
+    if not points:
+        return None
+    # The smallest number of readings from which on every number suffices.
+    sufficient = list(takewhile(lambda point: point["reached"]["value"] >= MOSTLY_FOUND, reversed(points)))
+    facts = {
+        "enough": sufficient[-1] if sufficient else points[-1],
+        "least": points[0],
+        "reproduced": reproduced,
+        "mostly_found": bool(sufficient),
+    }
+    if reproduced is None:
+        return render_phrase("dose", facts)
+    return render_phrase("absence", facts)
+
+
+def describe_error_rates(page: Row) -> list[dict[str, Any]]:
+    """Return the parts of the section on error rates, in the order of a court's questions.
+
+    Each part has a ``heading`` and its ``sentences``. Parts without sentences are skipped.
+    """
+    controls = groupby(page["doses"], key=lambda point: (point["control"], point["benchmark"]))
+    facts = {
+        **page,
+        "searches": list(map(_describe_run, page["searches"])),
+        "answers": list(map(_describe_answer_run, page["answers"])),
+        "controls": [_summarise_control(name, points) for (name, _), points in controls],
+    }
+    parts: list[dict[str, Any]] = []
+    for sentence in render_list("error_rates", facts):
+        if sentence.startswith("# "):
+            parts.append({"heading": sentence.removeprefix("# "), "sentences": []})
+        else:
+            parts[-1]["sentences"].append(sentence)
+    return [part for part in parts if part["sentences"]]
+
+
+def _describe_run(result: Row) -> dict[str, Any]:
+    """Add the columns ``made`` (time and code version), ``tried`` (attempts) and ``planned`` (sealed plan)."""
+    made = ""
+    if result["finished_at"] is not None:
+        made = f"; ready on {format_day(result['finished_at'])}, code version {result['code_version']}"
+    attempted = result["attempted"]
+    return {**result, "made": made, "tried": describe_attempts(attempted), "planned": describe_plan(attempted)}
+
+
+def _describe_answer_run(answer: Row) -> dict[str, Any]:
+    labels_by = describe_label_origin(answer["builder"], answer["origin"], answer["design_stated_by"])
+    return {**_describe_run(answer), "labels_by": labels_by, "words_alone": describe_blind_control(answer["blind"])}
+
+
+def _summarise_control(name: str, points: Iterable[Row]) -> dict[str, Any]:
+    exposed = []
+    finish_times = []
+    n_twin_texts = 0
+    n_twin_found = 0
+    for point in points:
+        if point["role"] == EXPOSED:
+            exposed.append(point)
+            if point["finished_at"]:
+                finish_times.append(point["finished_at"])
+        elif point["role"] == TWIN:
+            n_twin_texts += point["documents"]
+            n_twin_found += point["n_reached"]
+    return {
+        "name": name,
+        "points": exposed,
+        "dose": describe_dose(exposed),
+        "checked_at": max(finish_times, default=None),
+        "twin_texts": n_twin_texts,
+        "twin_found": n_twin_found,
+    }
+
+
 @cache
 def _read(name: str) -> Mapping[str, Any]:
     text = (resources.files(__package__) / f"{name}.yaml").read_text(encoding="utf-8")
@@ -158,18 +316,25 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         FILTERS,
-        teller=lambda stated_by: "you" if is_stated_by_user(stated_by) else stated_by,
+        teller=lambda stated_by: "you" if claims.is_stated_by_user(stated_by) else stated_by,
         without_verdict=_strip_verdict,
     )
     environment.globals.update(
         things=format_count_with_noun,
-        best_of_several=BEST_OF_SEVERAL,
-        few_texts=MIN_TEXTS_PER_SIDE,
-        of_interest=AUROC_OF_INTEREST,
+        best_of_several=claims.BEST_OF_SEVERAL,
+        few_texts=claims.MIN_TEXTS_PER_SIDE,
+        of_interest=claims.AUROC_OF_INTEREST,
         p_level=P_LEVEL,
         q_level=Q_LEVEL,
         accident=f"{Q_LEVEL:.0%}",
-        reproduced_from=REPRODUCED_FROM,
-        too_short=TOO_SHORT,
+        reproduced_from=claims.REPRODUCED_FROM,
+        too_short=claims.TOO_SHORT,
     )
     return environment
+
+
+def _strip_verdict(headline: str) -> str:
+    """Return a headline without its leading verdict, as a sentence."""
+    for sign in SIGNS:
+        headline = headline.removeprefix(f"{capitalise_first(sign)}: ")
+    return capitalise_first(headline)

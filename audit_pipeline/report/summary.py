@@ -13,8 +13,15 @@ from operator import itemgetter
 from typing import Any
 
 from audit_pipeline.report.answer_rules import CHANCE, OPPOSITE, SOUND, STATISTICAL
-from audit_pipeline.report.notes import TEST_IN_WORDS, describe_claim_level
-from audit_pipeline.report.sentences import P_LEVEL, Sign, find_kind, render_answer, render_phrase
+from audit_pipeline.report.sentences import (
+    P_LEVEL,
+    TEST_IN_WORDS,
+    Sign,
+    describe_claim_level,
+    find_kind,
+    render_answer,
+    render_phrase,
+)
 from audit_pipeline.statistics.claims import (
     AUROC_OF_INTEREST,
     WHOEVER_RAN_THIS,

@@ -13,20 +13,16 @@ from graphlib import TopologicalSorter
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables.chat_answers import *
 from audit_pipeline.tables.common import *
-from audit_pipeline.tables.controls import *
-from audit_pipeline.tables.documents import *
 from audit_pipeline.tables.examples import *
+from audit_pipeline.tables.experiments import *
 from audit_pipeline.tables.extraction import *
 from audit_pipeline.tables.findings import *
-from audit_pipeline.tables.lineage import *
 from audit_pipeline.tables.overlap import *
-from audit_pipeline.tables.scores import *
 from audit_pipeline.tables.sql import EXCERPT_CHARACTERS as EXCERPT_CHARACTERS
 from audit_pipeline.tables.sql import EXCERPT_WORDS as EXCERPT_WORDS
 from audit_pipeline.tables.table import Table as Table
 from audit_pipeline.tables.table import description_of as description_of
 from audit_pipeline.tables.token_statistics import *
-from audit_pipeline.tables.unlearning import *
 from audit_pipeline.tables.warehouse import *
 
 _DECLARED = {value.name: value for value in list(globals().values()) if isinstance(value, Table)}

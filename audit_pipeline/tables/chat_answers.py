@@ -18,7 +18,9 @@ unknown. ``refused`` means that no answer could be measured."""
 
 _DOCUMENT_ID = string("document_id", "the document: its file name, or its document_id")
 _SIDE = string("side", "audited | held_out (a document that the user states the model has not read, for comparison)")
-_RUNG = string("rung", "style of the prompt: title | first line | prefix | instruction | handed over (docs/ask.md)")
+_RUNG = string(
+    "rung", "prompt style: title | first line | prefix | instruction | handed over (by the user, see docs/ask.md)"
+)
 _TITLE = string("title", "title of the document", null=True)
 _N_HELD_OUT = int32("n_held_out", "number of held-out documents in the comparison", null=True)
 
@@ -34,7 +36,9 @@ CHAT_ANSWERS = build_run_table(
         int64("passage_start", "first character of the passage in the document", null=True),
         int64("passage_end", "end of the passage in the document (exclusive)", null=True),
         _RUNG,
-        int32("draw", "0 at temperature 0, else the number of the sample, from 1; for supplied answers their number"),
+        int32(
+            "draw", "number of the sample, from 1; 0 at temperature 0; for an answer that the user supplied, its number"
+        ),
         string(
             "request_sha256",
             "digest of the model, prompt, settings and draw; a request with a known digest is not sent again",
@@ -75,7 +79,7 @@ CHAT_ANSWERS = build_run_table(
         ),
         double("answer_coverage", "share of the answer's words in common runs of 5 or more words", null=True),
         double(
-            "passage_coverage", "share of the document's next 40 words in such runs; null without a passage", null=True
+            "passage_coverage", "share of the document's next 40 words in these runs; null without a passage", null=True
         ),
         int32(
             "edits", "minimum number of word edits to the document's next 40 words; null without a passage", null=True
@@ -99,13 +103,13 @@ CHAT_DOCUMENTS = build_run_table(
         _SIDE,
         _RUNG,
         boolean("is_headline", "whether this prompt style was chosen in advance for the answer"),
-        int32("passages", "requested passages"),
-        int32("requests", "requests for these passages"),
-        int32("answered", "answers that could be measured"),
-        int32("refused", "refusals"),
-        int32("filtered", "answers that the API withheld"),
-        int32("cut", "answers that are too short to be measured"),
-        int32("empty", "empty answers"),
+        int32("passages", "number of requested passages"),
+        int32("requests", "number of requests for these passages"),
+        int32("answered", "number of answers that could be measured"),
+        int32("refused", "number of refusals"),
+        int32("filtered", "number of answers that the API withheld"),
+        int32("cut", "number of answers that are too short to be measured"),
+        int32("empty", "number of empty answers"),
         double("words_in", "mean number of words of the document per prompt; null if unknown", null=True),
         int32("words_out", "maximum of words_out over the answers (chat_answers)", null=True),
         int32("longest_run", "maximum of longest_run over the answers, in words", null=True),

@@ -110,7 +110,7 @@ CI_LOW = double("ci_low", "lower end of the 95% interval", null=True)
 CI_HIGH = double("ci_high", "upper end of the 95% interval", null=True)
 CLAIM_LEVEL = choice("claim_level", ("screening only", "statistical evidence", "sound test"))
 COLLECTION = string("collection", "the project, series or folder within the source")
-GROUP = string("group", "the group, the unit of intervals, calibration and cross-validation")
+GROUP = string("group", "the group of texts; intervals, calibration and cross-validation treat a group as one unit")
 LANGUAGE = string("language", "ISO 639-1 code")
 SHA256 = string("sha256", "sha256 of the UTF-8 text")
 

@@ -1,4 +1,4 @@
-"""Tables of the labelled texts of benchmarks, and of how well their two sides can be separated without a model."""
+"""Tables of the sources' documents, of the labelled texts of benchmarks, and of the quality of their two sides."""
 
 from __future__ import annotations
 
@@ -7,9 +7,48 @@ from typing import Literal
 import pyarrow as pa
 
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables.common import BENCHMARK, CI_HIGH, CI_LOW, COLLECTION, GROUP, LANGUAGE, RUN_ID
-from audit_pipeline.tables.sql import EXCERPT, EXCERPT_WORDS
-from audit_pipeline.tables.table import Table, boolean, count, day, double, int8, int64, string
+from audit_pipeline.tables.common import BENCHMARK, CI_HIGH, CI_LOW, COLLECTION, GROUP, LANGUAGE, RUN_ID, SHA256
+from audit_pipeline.tables.sql import EXCERPT, EXCERPT_WORDS, WORDS_OF_TEXT
+from audit_pipeline.tables.table import Table, boolean, count, day, double, int8, int64, moment, string
+
+DOCUMENTS = Table(
+    "documents",
+    "the dated documents of the sources, without their text",
+    key=("document_id",),
+    partitioned_by="source",
+    storage="rewritten",
+    text_columns=("text",),
+    manifest=DataPaths.source_manifest,
+    columns=(
+        string("document_id", "id of the document, unique over all sources: source:collection:name"),
+        string("source", "the source of the document"),
+        COLLECTION.with_changes("the project, series or folder within the source; splits are balanced over it"),
+        string("group", "the book, patent, article or release; intervals and calibration never split a group"),
+        string("title", "the document's title"),
+        string("text", "the full text, UTF-8", file_only=True),
+        day("published", "date of first publication; null if unknown", null=True),
+        string("date_kind", "event at the date in published: release, publication, first revision, delivery …"),
+        day(
+            "earliest",
+            "first day on which the text can have existed, if it is earlier than published (a patent's priority date)",
+            null=True,
+        ),
+        moment("retrieved_at", "time when the text was fetched"),
+        LANGUAGE,
+        string("licence", "SPDX identifier, or description of the licence; 'unknown' if not stated"),
+        string("url", "address of the text"),
+        SHA256,
+        string(
+            "places",
+            "starts of pages or chapters in the text: JSON list of [character, label]; null if unknown",
+            null=True,
+            file_only=True,
+        ),
+        int64("words", "number of whitespace-separated words", sql=WORDS_OF_TEXT),
+        RUN_ID,
+    ),
+)
+
 
 Split = Literal["calibration", "evaluation"]
 
@@ -26,7 +65,7 @@ EXAMPLES = Table(
     text_columns=("context", "text"),
     manifest=DataPaths.benchmark_manifest,
     columns=(
-        string("example_id", "sha256(benchmark, document_id, text)[:16]"),
+        string("example_id", "id of the example: 16 hex digits of the digest of benchmark, document_id and text"),
         BENCHMARK.with_changes("the benchmark"),
         string("document_id", "document that the text was taken from"),
         string("text", "the audited text", file_only=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from audit_pipeline.tables.common import COLLECTION, GROUP, build_run_table
-from audit_pipeline.tables.documents import DOCUMENTS
+from audit_pipeline.tables.examples import DOCUMENTS
 from audit_pipeline.tables.table import Column, boolean, count, double, fraction, int32, int64, string, strings
 from audit_pipeline.tables.token_statistics import BEST_TOKENS
 
@@ -59,8 +59,8 @@ EXTRACTION_WINDOWS = build_run_table(
         string(
             "set_apart",
             "why a window above the lowest threshold is no evidence of memorisation: repeats its prefix | in several"
-            " documents | predictable (also above it by the reference model) | likely anyway (as likely after prefixes"
-            " of other documents); null if it is evidence, or below all thresholds",
+            " documents | predictable (the reference model also reproduces it) | likely anyway (as likely after"
+            " prefixes of other documents); null if it is evidence, or below all thresholds",
             null=True,
         ),
         double(
@@ -80,7 +80,7 @@ EXTRACTION_WINDOWS = build_run_table(
         ),
         int32(
             "strength",
-            "rank among the document's windows that are not set apart and do not overlap a stronger one; "
+            "rank among the document's windows that are evidence of memorisation and overlap no stronger window; "
             "1 is the strongest; null for the other windows",
             null=True,
             ge=1,
@@ -96,12 +96,13 @@ EXTRACTION_WINDOWS = build_run_table(
         strings("suffix_pieces", "first words of the suffix, as tokens of the model", quotes_text=True),
         strings(
             "first_choice_pieces",
-            "the model's most likely token at the position of each of those tokens, after the document's own words",
+            "the model's most likely token at the position of each token in suffix_pieces, after the "
+            "document's own words",
             quotes_text=True,
         ),
         string(
             "given_text",
-            "first words of the model's greedy continuation of the prefix; null except for windows with a strength, if "
+            "first words of the model's greedy continuation of the prefix; null unless the window has a strength and "
             "the benchmark requests a grid",
             null=True,
             quotes_text=True,
@@ -148,7 +149,7 @@ DOCUMENT_MEMORISATION = build_run_table(
         string("stride", "starts of the windows: coarse-to-fine | tiled | chars:N"),
         count("windows", "windows that the model was run on; 0 if the document is shorter than a window"),
         string("reason", "why there are no windows; null if there are windows", null=True),
-        count("reproduced", "windows that the model reproduces and that are not set apart"),
+        count("reproduced", "windows that the model reproduces and that are evidence of memorisation"),
         int32("set_apart", "windows that the model reproduces, but that are no evidence of memorisation"),
         count("predictable", "windows in set_apart that the reference model also reproduces"),
         int32("likely_anyway", "windows in set_apart that are as likely after prefixes of other documents"),
@@ -160,10 +161,14 @@ DOCUMENT_MEMORISATION = build_run_table(
             "the API does not return the most likely tokens",
             null=True,
         ),
-        fraction("covered_set_apart", "share of the document's characters in windows that are set apart", null=True),
+        fraction(
+            "covered_set_apart",
+            "share of the document's characters in windows that are no evidence (set_apart)",
+            null=True,
+        ),
         int64("longest_run", "longest contiguous stretch of suffixes above the lowest threshold, in characters", ge=0),
         int64("longest_run_words", "number of whitespace-separated words of that stretch", null=True),
-        double("log_p", "log-probability of the strongest window that is not set apart", null=True),
+        double("log_p", "log-probability of the strongest window that is evidence of memorisation", null=True),
         string(
             "claim",
             "reproduced | not reproduced; null without windows",
@@ -174,7 +179,7 @@ DOCUMENT_MEMORISATION = build_run_table(
         count("n_held_out", "number of held-out documents in the comparison", null=True),
         fraction(
             "p_value",
-            "conformal p-value of the strongest of those windows: (1 + held-out documents with a window at least as "
+            "conformal p-value of the strongest compared window: (1 + held-out documents with a window at least as "
             "strong) / (n + 1); null for held-out documents, or without held-out documents",
             null=True,
         ),
@@ -182,8 +187,8 @@ DOCUMENT_MEMORISATION = build_run_table(
         count("grid_settings", "number of settings of the grid; null without a grid", null=True),
         fraction(
             "grid_p_value",
-            "conformal p-value of the smallest rank at any setting of the grid, which allows for all settings; null "
-            "like p_value",
+            "conformal p-value of the document's smallest rank at any setting of the grid, corrected for the number of "
+            "settings; null if p_value is null",
             null=True,
         ),
         fraction("grid_q_bh", "Benjamini-Hochberg q-value over the audited documents", null=True),
@@ -210,7 +215,7 @@ EXTRACTION_GRID = build_run_table(
         count("places", "number of suffixes of the document that were measured at the setting"),
         count("reached", "number of these suffixes with a probability of at least 0.001 (at temperature 0: of 1)"),
         double("log_p", "log-probability of the most likely suffix; null if no suffix can be sampled", null=True),
-        int64("start", "first character of that suffix in the document; null if log_p is", null=True, ge=0),
+        int64("start", "first character of that suffix in the document; null if log_p is null", null=True, ge=0),
     ),
 )
 
@@ -233,9 +238,9 @@ EXTRACTION_RATES = build_run_table(
             "rule by which a suffix counts: probability (at least the threshold) | first_choices (greedy decoding)",
         ),
         fraction("threshold", "minimum probability; null for first_choices", null=True),
-        int32("n_documents", "number of documents with a window"),
+        int32("n_documents", "number of documents with at least one window"),
         int64("characters", "total length of these documents in characters", ge=0),
-        double("covered", "share of these characters in suffixes that count, without windows that are set apart"),
+        double("covered", "share of these characters in suffixes that count, without windows that are no evidence"),
         double(
             "covered_low",
             "lower end of its 95% interval, by document; null if all documents have the same share",

@@ -1,10 +1,14 @@
-"""Tables of findings: everything that statistics/findings.py concludes from a pair's scores."""
+"""Tables of the detectors' scores, and of everything that statistics/findings.py concludes from a pair's scores."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
+
+import pyarrow as pa
 
 from audit_pipeline.tables.common import (
+    BENCHMARK,
     CI_HIGH,
     CI_LOW,
     CLAIM_LEVEL,
@@ -12,14 +16,82 @@ from audit_pipeline.tables.common import (
     DETECTOR,
     GROUP,
     IS_DEFAULT,
+    MODEL,
     PARAMETERS,
+    RUN_ID,
     build_rate_columns,
     build_run_table,
 )
-from audit_pipeline.tables.table import choice, count, double, fraction, int8, int64, string
+from audit_pipeline.tables.table import (
+    Column,
+    Table,
+    boolean,
+    choice,
+    count,
+    double,
+    fraction,
+    int8,
+    int32,
+    int64,
+    list_type_of,
+    string,
+    strings,
+)
+
+ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
 _AUDITED = "audited texts with unknown labels if the method compares audited with held-out texts"
 
+RANKED_AMONG_ALL = "combined"
+"""The detector that combines ranks among all texts of the benchmark, so a text's score depends on the other texts."""
+
+SCORES = Table(
+    "scores",
+    "every score of every run",
+    order="as read",
+    current="the scores",
+    key=("run_id", "benchmark", "model", "detector", "parameters", "example_id"),
+    partitioned_by="pair",
+    storage="runs",
+    made_from=("examples", "token_statistics", "token_frequencies"),
+    columns=(
+        string("example_id", "the scored example"),
+        MODEL.with_changes("the model's name in config/models.yaml, hub id or path"),
+        BENCHMARK,
+        DETECTOR,
+        PARAMETERS,
+        boolean(
+            "is_default", "whether these are the detector's default parameters, including the benchmark's own settings"
+        ),
+        double("score", "the score; higher means more likely a member; null unless status is ok", null=True),
+        choice("status", ("ok", "not_applicable", "failed")),
+        string("reason", "why there is no score; null if there is a score", null=True),
+        RUN_ID,
+    ),
+)
+
+HIGHLIGHTS = build_run_table(
+    "highlights",
+    "the texts with the highest scores, token by token",
+    current="the most suspicious texts",
+    key=("detector", "parameters", "example_id"),
+    made_from=("examples", "token_statistics", "scores"),
+    columns=(
+        SCORES.column("example_id"),
+        DETECTOR,
+        PARAMETERS,
+        int32("place", "rank of the text's score among the evaluated texts, 1 for the highest", ge=1),
+        double("score", "the text's score"),
+        strings("pieces", "at most 50 words of the text, as tokens of the model", quotes_text=True),
+        Column("token_scores", list_type_of(pa.float64()), "score of each token in pieces"),
+        Column(
+            "counted",
+            list_type_of(pa.bool_()),
+            "whether the token is among the lowest k% of token scores, which the text's score averages",
+        ),
+        count("n_tokens", "number of scored tokens of the whole text"),
+    ),
+)
 
 _build_findings_table = partial(build_run_table, made_from=("examples", "scores"))
 
@@ -62,7 +134,7 @@ DECISIONS = _build_findings_table(
             "texts with at least this score are classified as members; null if there is no threshold",
             null=True,
         ),
-        choice("status", ("ok", "refused"), "refused without a threshold, see reason"),
+        choice("status", ("ok", "refused"), "refused if there is no threshold, see reason"),
         string("reason", "why there is no threshold; null if there is a threshold", null=True),
         count("n_calibration_groups", "number of groups of calibration non-members"),
         count("n_calibration_nonmembers", "number of calibration non-members with a score"),
@@ -89,7 +161,9 @@ GROUP_TESTS = _build_findings_table(
         PARAMETERS,
         IS_DEFAULT,
         count("n_texts", "number of texts of the group with a score"),
-        count("n_compared", "number of these texts in the statistic; the same for calibration groups"),
+        count(
+            "n_compared", "number of these texts that the statistic averages; the same number for calibration groups"
+        ),
         double("statistic", "mean score of the n_compared texts"),
         fraction("p_value", "conformal p-value: (1 + calibration groups with a statistic at least as high) / (n + 1)"),
         fraction("q_bh", "Benjamini-Hochberg q-value over the groups that this detector tests"),
@@ -134,7 +208,7 @@ CONTAMINATION_RATES = _build_findings_table(
         ),
         *build_rate_columns("fpr", "false-positive rate of the threshold on calibration non-members"),
         *build_rate_columns("tpr", "true-positive rate of the threshold on calibration members"),
-        choice("status", ("ok", "refused"), "refused without a corrected rate, see reason"),
+        choice("status", ("ok", "refused"), "refused if there is no corrected rate, see reason"),
         string("reason", "why there is no corrected rate; null if there is a corrected rate", null=True),
         fraction("corrected", "corrected rate: (flagged - FPR) / (TPR - FPR), clipped to [0, 1]", null=True),
         fraction(
@@ -156,9 +230,9 @@ COMPARISONS = _build_findings_table(
     key=("detector", "parameters", "other", "other_parameters"),
     columns=(
         DETECTOR,
-        string("parameters", "canonical JSON of its parameters"),
+        string("parameters", "canonical JSON of the detector's parameters"),
         string("other", "the other detector, or blind_control"),
-        string("other_parameters", "canonical JSON of its parameters"),
+        string("other_parameters", "canonical JSON of the other detector's parameters"),
         count("n_members", f"number of members with scores of both; {_AUDITED}"),
         count("n_nonmembers", "number of non-members, or held-out texts, with scores of both"),
         count("n_groups", "number of groups that the standard error is computed over"),
@@ -189,7 +263,9 @@ CALIBRATION_CHECKS = _build_findings_table(
         count("splits", "number of random splits of the non-members into halves"),
         count("n_groups", "number of groups of non-members"),
         fraction(
-            "mean_fpr", "mean false-positive rate on the halves that chose no threshold; null if refused", null=True
+            "mean_fpr",
+            "mean false-positive rate on the halves on which no threshold was chosen; null if refused",
+            null=True,
         ),
         double("standard_error", "standard error of that mean over the splits, which overlap", null=True, ge=0),
         fraction("over_alpha", "share of the splits with a rate above alpha", null=True),
@@ -235,8 +311,8 @@ CORPUS_TESTS = _build_findings_table(
 
 TWINS = _build_findings_table(
     "twins",
-    "tests whether a model scores published versions above secret versions, by detector and group; p_value allows for "
-    "its own row only, corpus_tests has the p-value of the whole test",
+    "tests whether a model scores published versions above secret versions, by detector and group; p_value is not "
+    "corrected for the other rows, corpus_tests has the p-value of the whole test",
     current="the tests of twins",
     key=("detector", "parameters", "group"),
     benchmark=string("benchmark", "the benchmark, or the secret file of the items"),
@@ -266,8 +342,8 @@ PAIR_ANSWERS = _build_findings_table(
     current="the answers from scores",
     made_from=("evaluations", "group_tests", "decisions", "contamination_rates", "corpus_tests"),
     columns=(
-        string("outcome", "kind of the answer"),
-        choice("sign", ("found", "stands out", "nothing found", "no conclusion"), "summary of the kind"),
+        string("outcome", "kind of the answer (report/answers.yaml)"),
+        choice("sign", ("found", "stands out", "nothing found", "no conclusion"), "verdict of the answer"),
         string("headline", "the answer in one sentence"),
         string("explanation", "the answer in a few sentences, which claim no more than the claim level allows"),
         string("question", "the question"),
@@ -303,11 +379,16 @@ PAIR_ANSWERS = _build_findings_table(
         ),
         int64(
             "detectors",
-            "number of detectors that the q-values allow for; 1 if one was chosen in advance",
+            "number of detectors that the q-values are corrected for; 1 if one was chosen in advance",
             null=True,
             ge=0,
         ),
-        int64("tests", "number of p-values that the q-values allow for: documents times detectors", null=True, ge=0),
+        int64(
+            "tests",
+            "number of p-values that the q-values are corrected for: documents times detectors",
+            null=True,
+            ge=0,
+        ),
         int64(
             "can_stand_out",
             "number of these p-values that can count as evidence: of detectors that do not rank known members below "

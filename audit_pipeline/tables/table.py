@@ -93,13 +93,14 @@ class Column:
     def find_fault(self, values: pa.ChunkedArray) -> str | None:
         """Return a message about a value outside the limits of the column, or None if all values are within them."""
         if self.ge is not None and pc.any(pc.less(values, self.ge)).as_py():
-            return f"column {self.name} holds a value below {self.ge:g}"
+            return f"column {self.name} contains a value below the minimum {self.ge:g}"
         if self.le is not None and pc.any(pc.greater(values, self.le)).as_py():
-            return f"column {self.name} holds a value above {self.le:g}"
+            return f"column {self.name} contains a value above the maximum {self.le:g}"
         if self.one_of:
             others = set(pc.unique(values).to_pylist()) - {*self.one_of, None}
             if others:
-                return f"column {self.name} holds {sorted(others)[0]!r}, which is none of {', '.join(self.one_of)}"
+                allowed = ", ".join(self.one_of)
+                return f"column {self.name} contains {sorted(others)[0]!r}, but the allowed values are {allowed}"
         return None
 
 

@@ -323,7 +323,7 @@ KINDS: Mapping[str, CachedKind] = {
             TOPK,
             requested=("topk",),
             entries=TOPK_ENTRIES,
-            on_request="the 20 best tokens of every position",
+            on_request="the 20 most likely tokens at every position",
         ),
         CachedKind(
             "logits",
@@ -331,7 +331,7 @@ KINDS: Mapping[str, CachedKind] = {
             LOGITS,
             requested=("logits",),
             size=lambda vocab_size, _: 2 * vocab_size,
-            on_request="the logits of every position, whole vocabulary, float16",
+            on_request="the logits of the whole vocabulary at every position, as float16",
         ),
         CachedKind(
             "branches",

@@ -35,6 +35,8 @@ from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 
 LOCK_SECONDS = 600.0
 """The maximum time that a build waits for another build."""
+MAX_ATTEMPTS = 3
+"""The maximum number of attempts of a build. An attempt fails if a run replaces a file meanwhile."""
 STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB version that can open the file. Other programs can use an older version than ours (docs/sql.md)."""
 
@@ -104,8 +106,8 @@ def build_warehouse_file(
             report.moved_wal = _swap_in(new, paths.warehouse)
         except (duckdb.Error, OSError) as error:
             raise DataError(
-                f"the warehouse could not be built, the earlier warehouse is unchanged: {to_one_line(error)} "
-                f"(is the disk full, or {paths.root} not writable?)"
+                f"cannot build the warehouse: {to_one_line(error)}. The earlier warehouse is unchanged. Check that the "
+                f"disk is not full and that {paths.root} is writable."
             ) from error
     report.bytes = paths.warehouse.stat().st_size
     report.seconds = time.monotonic() - started
@@ -130,7 +132,7 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
 
     If a run replaces a Parquet file meanwhile, start again, because the rows would not match the ledger's entries.
     """
-    for _ in range(3):
+    for _ in range(MAX_ATTEMPTS):
         new.write_bytes(_build_empty_database(tables))
         ledger = read_ledger(paths)
         files = verify_files(paths, ledger)
@@ -161,7 +163,10 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
                 unexplained=tuple(files.unexplained),
             )
         new.unlink()
-    raise DataError(f"runs keep replacing {replaced} during the build. Build the warehouse when they have ended.")
+    raise DataError(
+        f"cannot build the warehouse: runs replaced {replaced} during each of {MAX_ATTEMPTS} attempts. Wait until the "
+        "runs have ended, and run: corpus-audit report"
+    )
 
 
 @cache

@@ -105,7 +105,7 @@ def _load_json_rows(
         try:
             document = read_json(file)
             if not isinstance(document, Mapping):
-                raise ValueError("not a JSON object")
+                raise ValueError("the file contains no JSON object")
             _insert_row(connection, table, build_row(file, document))
         except (OSError, ValueError, duckdb.ConstraintException) as error:
             yield UnreadableFile(file, to_one_line(error))
@@ -163,7 +163,7 @@ def _read_models(folder: Path, paths: DataPaths) -> tuple[list[Row], Iterable[Pr
         row["on_request"] = entry.control is not None
         rows.append(row)
     for name in filter(models.is_broken, models.names):
-        rows.append({"name": name, "origin": "unknown: its entry cannot be used", "on_request": False})
+        rows.append({"name": name, "origin": "unknown: its entry in models.yaml is broken", "on_request": False})
     return rows, models.problems
 
 

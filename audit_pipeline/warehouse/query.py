@@ -19,8 +19,8 @@ from audit_pipeline.store.files import write_atomically
 from audit_pipeline.tables.sql import quote_identifier, quote_literal
 
 _READ_ONLY = (
-    "this command only reads the warehouse. To write or to read other files, open a copy of the warehouse or the "
-    "Parquet files with DuckDB"
+    "This command only reads the warehouse. To write, or to read other files, open a copy of the warehouse or the "
+    "Parquet files with DuckDB."
 )
 
 
@@ -35,8 +35,8 @@ def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     """
     if not warehouse.exists():
         raise DataError(
-            f"there is no warehouse at {warehouse} yet: audit a model first "
-            "(corpus-audit audit --model smollm2-135m --benchmark release_notes)"
+            f"the warehouse {warehouse} does not exist yet. Audit a model first: "
+            "corpus-audit audit --model smollm2-135m --benchmark release_notes"
         )
     wal = warehouse.with_name(f"{warehouse.name}.wal")
     if wal.exists():
@@ -81,19 +81,19 @@ def query_warehouse(warehouse: Path, sql: str) -> pa.Table:
         try:
             statements = connection.extract_statements(sql)
         except duckdb.Error as error:
-            raise AuditError(f"the SQL is wrong: {to_one_line(error)}") from error
+            raise AuditError(f"the SQL is invalid: {to_one_line(error)}") from error
         if len(statements) != 1:
-            raise AuditError(f"the SQL holds {len(statements)} statements: run one statement at a time")
+            raise AuditError(f"the SQL has {len(statements)} statements. Run one statement at a time.")
         kind = statements[0].type.name
         # SHOW, DESCRIBE and SUMMARIZE count as SELECT. PRAGMA and CALL could enable logging to a file.
         if kind not in ("SELECT", "EXPLAIN"):
-            raise AuditError(f"{kind} is refused: {_READ_ONLY}")
+            raise AuditError(f"{kind} statements are refused. {_READ_ONLY}")
         try:
             return connection.sql(sql).to_arrow_table()
         except duckdb.PermissionException as error:
-            raise AuditError(f"refused ({to_one_line(error)}): {_READ_ONLY}") from error
+            raise AuditError(f"the SQL is refused ({to_one_line(error)}). {_READ_ONLY}") from error
         except duckdb.Error as error:
-            raise AuditError(f"the SQL cannot be run: {to_one_line(error)}") from error
+            raise AuditError(f"the SQL failed: {to_one_line(error)}") from error
 
 
 def read_latest_findings(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Table:
@@ -157,9 +157,9 @@ def export(warehouse: Path, name: str, out: Path) -> int:
     """
     suffix = out.suffix.lower()
     if suffix not in (".parquet", ".csv"):
-        raise DataError(f"{out}: the name must end in .parquet or .csv")
+        raise DataError(f"cannot export to {out}: the file name must end in .parquet or .csv")
     if out.is_dir():
-        raise DataError(f"{out} is a folder. Enter the name of a file.")
+        raise DataError(f"cannot export to {out}, because it is a folder. Enter the name of a file.")
     rows = 0
     with open_read_only(warehouse) as connection:
         relation = _find_relation(connection, name)
@@ -179,7 +179,8 @@ def export(warehouse: Path, name: str, out: Path) -> int:
                     rows += batch.num_rows
         except (OSError, duckdb.Error, pa.ArrowException) as error:
             raise DataError(
-                f"{name} could not be written to {out} ({to_one_line(error)}): is the disk full, or its folder closed?"
+                f"cannot write {name} to {out}: {to_one_line(error)}. Check that the disk is not full and that the "
+                "folder is writable."
             ) from error
     return rows
 
@@ -195,10 +196,10 @@ def _find_relation(connection: duckdb.DuckDBPyConnection, name: str) -> duckdb.D
     known = [str(table) for (table,) in rows.fetchall()]
     if name in known:
         return connection.table(quote_identifier(name))
-    hint = 'corpus-audit sql "SHOW TABLES" lists them'
+    hint = '. To list all names, run: corpus-audit sql "SHOW TABLES"'
     if find_nearest_names(name, known):
-        hint = did_you_mean(name, known)
-    raise DataError(f"the warehouse has no table or view {name!r}; {hint}")
+        hint = f"; {did_you_mean(name, known)}"
+    raise DataError(f"the warehouse has no table or view {name!r}{hint}")
 
 
 def _build_parquet_cell_sql(cell: str, type_name: str) -> str:

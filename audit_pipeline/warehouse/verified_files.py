@@ -13,8 +13,8 @@ from audit_pipeline.tables import TABLES
 from audit_pipeline.tables.table import Table
 from audit_pipeline.token_statistics.cache import find_digest_in_name
 
-_CORRUPT = "it is corrupt: its sha256 differs from the one in the ledger, or in its name"
-_UNEXPLAINED = "no line of the ledger explains it"
+_CORRUPT = "the file is corrupt: its sha256 differs from the ledger entry or from the file name"
+_UNEXPLAINED = "the ledger has no entry for the file"
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def running(command: Sequence[str], url: str, environment: Mapping[str, str], lo
         started = time.monotonic()
         while not _answers(url):
             if process.poll() is not None or time.monotonic() - started > _START_SECONDS:
-                raise SystemExit(f"the server did not start: {log} says why")
+                raise SystemExit(f"the server did not start. Read {log}.")
             time.sleep(1)
         print(f"the server answers after {time.monotonic() - started:.0f} s")
         yield

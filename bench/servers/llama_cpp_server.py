@@ -36,7 +36,7 @@ TOLERANCE = 0.01
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="the Python of the server's environment")
+    parser.add_argument("--python", required=True, help="Python of the server's environment.")
     parser.add_argument("--port", type=int, default=8011)
     given = parser.parse_args()
     models, all_texts = DataPaths.from_environment(), texts()

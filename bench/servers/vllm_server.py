@@ -34,9 +34,9 @@ TOLERANCE = 2e-4
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="the Python of the server's environment")
+    parser.add_argument("--python", required=True, help="Python of the server's environment.")
     parser.add_argument("--port", type=int, default=8013)
-    parser.add_argument("--moments", action="store_true", help="with the plugin corpus-audit-vllm")
+    parser.add_argument("--moments", action="store_true", help="Use the plug-in corpus-audit-vllm.")
     given = parser.parse_args()
     models, all_texts = DataPaths.from_environment(), [*texts(), SPECIAL]
     own = run(own_entry(), all_texts, models)

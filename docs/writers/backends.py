@@ -12,8 +12,9 @@ from audit_pipeline.models.server_settings import DIALECT_TRAITS, DialectName, E
 from audit_pipeline.tables import KINDS
 from docs.writers.markdown import format_markdown_table
 
-_YES, _NO = "yes", "no"
-# So many best tokens an endpoint is asked for, where its server gives as many.
+_YES = "yes"
+_NO = "no"
+# The numbers of most likely tokens that an endpoint may return.
 _BEST = (0, 1, 2, 5, 10, 20, 40)
 _DIALECTS: Mapping[str, tuple[DialectName, bool]] = {
     f"openai: {dialect}{' with moments' if moments else ''}": (dialect, moments)

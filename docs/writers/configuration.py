@@ -46,7 +46,7 @@ _SHORT: Mapping[Any, str] = {
     date: "date",
     Path: "path",
 }
-# Of several builders: told once, before them.
+# The keys that several builders share. They are described once, before the builders.
 _SHARED: Mapping[type[FamilySettings], str] = {
     FamilySettings: "Every family",
     DocumentsSettings: "Families that are drawn from documents (temporal, shelf)",

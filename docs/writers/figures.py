@@ -87,7 +87,7 @@ class Separable:
 
 @cache
 def separable() -> Separable:
-    """Texts of 40 words out of 400, newer texts with more of the 10 newer ones; the model counted words of older texts.
+    """Draw texts of 40 words out of 400. Newer texts have more of the 10 newer words. The model counted older texts.
 
     Neither side was among the texts that it counted. Its score is the mean log-probability of a text's words.
     """
@@ -120,7 +120,7 @@ class Shelf:
 
 @cache
 def shelf() -> Shelf:
-    """Conformal p-values against HELD_OUT books, and q-values of Benjamini and Hochberg; read books score higher."""
+    """Compute conformal p-values against HELD_OUT books, and Benjamini-Hochberg q-values. Read books score higher."""
     draw = np.random.default_rng(5)
     statistics = np.concatenate([draw.normal(size=UNREAD), draw.normal(3.0, size=READ)])
     p = compute_conformal_p_values(statistics, draw.normal(size=HELD_OUT))
@@ -278,7 +278,7 @@ def _power() -> Figure:
 
 def _both(interval: Interval) -> tuple[float, float]:
     if interval.low is None or interval.high is None:
-        raise ValueError("the invented scores are too few for an interval: draw more of them")
+        raise ValueError("there are too few invented scores for an interval. Draw more scores.")
     return interval.low, interval.high
 
 
@@ -294,7 +294,7 @@ def _told(value: float, interval: Interval) -> str:
 
 def _percent(share: float | None) -> str:
     if share is None:
-        raise ValueError("the invented scores are too few for a rate: draw more of them")
+        raise ValueError("there are too few invented scores for a rate. Draw more scores.")
     return f"{share:.0%}"
 
 

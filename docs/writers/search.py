@@ -1,9 +1,9 @@
-"""The search of the built site: mends a fault of lunr, which mkdocs.yml names as a hook.
+"""A fix of the built site's search for a fault of lunr. mkdocs.yml uses this module as a hook.
 
-lunr names each node of its tree of words by its letters and the numbers of their children, without a mark between them:
-the letter "a" of child 12 and the letter "3" of child 4 read as the letter "a" of child 123 and so on. Two nodes of one
-name become one, the tree then holds words that no page has, and every search that meets one ends in an error: on this
-site "p-value" found nothing. lunr has no later version.
+lunr names each node of its tree of words by its letters and the numbers of their children, without a separator. The
+letter "a" of child 12 and the letter "3" of child 4 therefore read as the letter "a" of child 123. Nodes with the same
+name become one node, so the tree contains words that no page has. Every search that meets such a word ends in an error.
+On this site, "p-value" found nothing. lunr has no later version.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def on_post_build(config: MkDocsConfig) -> None:
     """Put a mark behind each child's number; raises PluginError if the theme's script has other code there."""
     workers = list(Path(config.site_dir, "assets", "javascripts", "workers").glob("search.*.min.js"))
     if len(workers) != 1:
-        raise PluginError(f"The theme has {len(workers)} search workers instead of 1. Look at docs/writers/search.py.")
+        raise PluginError(f"The theme has {len(workers)} search workers instead of 1. Adapt docs/writers/search.py.")
     code = workers[0].read_text(encoding="utf-8")
     if code.count(_NAMED) != 1:
-        raise PluginError("The theme's search names its nodes in another way now. Look at docs/writers/search.py.")
+        raise PluginError("The theme's search names its nodes differently now. Adapt docs/writers/search.py.")
     workers[0].write_text(code.replace(_NAMED, _NAMED_WITH_A_MARK), encoding="utf-8")

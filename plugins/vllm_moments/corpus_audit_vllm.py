@@ -1,12 +1,12 @@
 """A vLLM server gives the mean and the standard deviation of log p with the log-probabilities of a prompt.
 
-A request with ``"prompt_logprobs": 22`` (and only with 22) gets, of each token of the prompt, the token itself, the 20
-best tokens, and two entries more: ``"-1"``, whose ``logprob`` is mu = E_z~p[log p(z)], and ``"-2"``, whose ``logprob``
-is sigma = sd_z~p[log p(z)] (natural logarithm, over the whole vocabulary). Every other request is answered as before.
-The server needs ``--max-logprobs 22`` or more, and ``VLLM_USE_V2_MODEL_RUNNER=0``.
+The response to a request with ``"prompt_logprobs": 22`` contains the token and the 20 most likely tokens at each
+position of the prompt, and two more entries. The ``logprob`` of the entry ``"-1"`` is mu = E_z~p[log p(z)]. The
+``logprob`` of the entry ``"-2"`` is sigma = sd_z~p[log p(z)]. Both use natural logarithms and the whole vocabulary.
+Other requests are answered as before. The server needs ``--max-logprobs 22`` or more, and
+``VLLM_USE_V2_MODEL_RUNNER=0``.
 
-What belongs here: the two columns, inside the server's processes. What does not: anything of the audit, which sees no
-more of this than the server's answers. The functions replaced here are no public interface of vLLM: hence the versions.
+The replaced functions are no public interface of vLLM, so the plug-in checks the version.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ import torch
 VERSIONS = ("0.32.0",)
 """The versions of vLLM that the two columns were compared with a forward pass on."""
 ASKED = 22
-MEAN_ID, STD_ID = -1, -2
+MEAN_ID = -1
+STD_ID = -2
 _NAMES = {MEAN_ID: "mean", STD_ID: "std"}
 _ROWS = 256
 
 
 def register() -> None:
-    """Replace what has to be replaced, once a process: vLLM calls this in each of a server's processes when it starts.
+    """Replace functions of vLLM. vLLM calls this function once in each process of a server, at its start.
 
-    Raises RuntimeError, which stops the server, where vLLM is of another version or may use its second model runner.
+    Raises:
+        RuntimeError: If the version of vLLM is not supported, or if vLLM may use its second model runner. The error
+            stops the server.
     """
     import vllm  # type: ignore[import-not-found]  # noqa: PLC0415
 
     if vllm.__version__ not in VERSIONS:
         raise RuntimeError(
-            f"corpus-audit-vllm was tried with vLLM {', '.join(VERSIONS)} and not with {vllm.__version__}: "
-            "install one of these, or uninstall corpus-audit-vllm (then mean and standard deviation are not given)"
+            f"corpus-audit-vllm does not support vLLM {vllm.__version__}. Install vLLM {' or '.join(VERSIONS)}, or "
+            "uninstall corpus-audit-vllm. Without it, the server returns no mean and no standard deviation."
         )
     if os.environ.get("VLLM_USE_V2_MODEL_RUNNER") != "0":
-        raise RuntimeError("corpus-audit-vllm needs vLLM's first model runner: set VLLM_USE_V2_MODEL_RUNNER=0")
+        raise RuntimeError("corpus-audit-vllm requires vLLM's first model runner. Set VLLM_USE_V2_MODEL_RUNNER=0.")
 
     from vllm.v1.engine import logprobs  # type: ignore[import-not-found]  # noqa: PLC0415
     from vllm.v1.sample.sampler import Sampler  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -65,9 +68,13 @@ def _gathering(gather: Any) -> Any:
 
 
 def moments(logprobs: torch.Tensor) -> torch.Tensor:
-    """Mean and standard deviation of log p under p, [rows, 2], of log-probabilities [rows, vocabulary].
+    """Compute mean and standard deviation of log p under p, of shape (n_rows, 2).
 
-    A few rows at a time, so that no second tensor of that size is held; a token of probability 0 counts nothing.
+    A few rows are processed at a time, so that no second tensor of the size of ``logprobs`` is needed. Tokens with
+    probability 0 do not count.
+
+    Args:
+        logprobs: Log-probabilities of shape (n_rows, vocabulary_size).
     """
     found = []
     for rows in logprobs.split(_ROWS):
@@ -80,7 +87,7 @@ def moments(logprobs: torch.Tensor) -> torch.Tensor:
 
 
 def _naming(convert: Any) -> Any:
-    """Tokenizers refuse negative ids: the two get their names, all others go on to ``convert``."""
+    """Return ``convert`` with names for the two negative ids, which tokenizers refuse."""
 
     def convert_with_moments(tokenizer: Any, token_ids: list[int]) -> list[str]:
         if MEAN_ID not in token_ids:

@@ -95,7 +95,7 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
             "kinds is 'logit'. Give a list of base, topk and logits.",
         ),
         (lambda: ca.audit(model="tiny", benchmark="mode"), "made"),
-        (ca.warehouse, "audit a model first"),
+        (ca.warehouse, "Audit a model first"),
     ):
         with pytest.raises(ca.AuditError, match=words):
             call()

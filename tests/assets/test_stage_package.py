@@ -79,7 +79,7 @@ def test_an_audit_makes_the_asset_and_every_command_includes_it(built: Workspace
     # Other options: the same stage is made again, and nothing else.
     built.write_config("stages", {"group_means": {"fewest_texts": 2}})
     [plan] = json.loads(command_with(site, *audit, "--dry-run", "--json").stdout)["plans"]
-    assert plan["because"] == "other groups or another detector are asked for since"
+    assert plan["because"] == "the options of the group means changed afterwards"
     command(site, *audit)
     runs = "SELECT count(DISTINCT run_id) AS n FROM {}"
     assert built.query(runs.format("group_means")) == [{"n": 2}]

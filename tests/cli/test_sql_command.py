@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
 def test_sql_before_any_audit(workspace: Workspace) -> None:
-    assert "audit a model first" in error_of(workspace.run("sql", "SELECT 1"))
+    assert "Audit a model first" in error_of(workspace.run("sql", "SELECT 1"))
 
 
 def test_sql_builds_a_warehouse_that_is_not_there(audited_copy: Workspace) -> None:
@@ -31,8 +31,8 @@ def test_sql_builds_a_warehouse_that_is_not_there(audited_copy: Workspace) -> No
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("SELEC 1", "the SQL is wrong"),
-        ("INSERT INTO lineage SELECT * FROM lineage", "INSERT is refused"),
+        ("SELEC 1", "the SQL is invalid"),
+        ("INSERT INTO lineage SELECT * FROM lineage", "INSERT statements are refused"),
         ("SELECT * FROM read_csv('{folder}/secret.csv')", "refused"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The tables of docs/backends.md: they say what the declarations say."""
+"""The tables of docs/backends.md agree with the declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site as it is built: its search has an index without a server, and nothing is fetched from elsewhere."""
+"""The built site: its search works without a server, and its pages load nothing from other sites."""
 
 from __future__ import annotations
 

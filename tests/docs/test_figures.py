@@ -1,4 +1,4 @@
-"""docs/statistics-explained.md: its figures are drawn, and its numbers are those of the figures."""
+"""The figures of docs/statistics-explained.md are drawn, and the page quotes their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of the documentation are stamped with the version of what they show."""
+"""The pictures of the documentation record the version of their subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tutorials: what they tell the reader to type works in a fresh folder, and shows what they say that it shows."""
+"""The commands of the tutorials work in an empty folder and print what the tutorials quote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that the code writes: they are written, and say what the declarations say."""
+"""Generated pages are up to date with the declarations."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The tutorials as what they ask the reader to do: files to write, commands to type, what is shown then.
+"""The steps of the tutorials: files to write, commands to run, and their output.
 
 As a script, it runs tutorials: `python tests/docs/tutorial_pages.py publisher`.
 
 A mark is a comment on the line before a fenced block:
 
-    <!-- run -->            its commands are typed, in the tutorial's folder
-    <!-- shows -->          so it was printed by the commands before; … stands for anything within a line
-    <!-- file: NAME -->     the file of that name is written
-    <!-- append: NAME -->   the same, at the end of a file that is there
+    <!-- run -->            the commands are run in the tutorial's folder
+    <!-- shows -->          the output of the previous commands, with … for any text of a line
+    <!-- file: NAME -->     the file is written
+    <!-- append: NAME -->   the block is appended to the file
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MARKED = re.compile(r"^<!-- \w", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Step:
-    """One mark: what it is, the file that it names, the block below it."""
+    """A mark: its kind, its file, and the block below it."""
 
     what: str
     name: str
@@ -41,7 +41,11 @@ class Step:
 
 
 def steps(page: str) -> list[Step]:
-    """What a page tells the reader to do, in order; raises ValueError for a mark that nothing follows."""
+    """Return the steps of a page in order.
+
+    Raises:
+        ValueError: If no block follows a mark.
+    """
     found = [Step(one["what"], one["name"] or "", one["block"]) for one in _MARK.finditer(page)]
     if len(found) != len(_MARKED.findall(page)):
         raise ValueError("a mark stands on the line before a fenced block")
@@ -49,7 +53,7 @@ def steps(page: str) -> list[Step]:
 
 
 def missing_lines(told: str, printed: str) -> list[str]:
-    """The lines of ``told`` that ``printed`` does not hold in this order; blanks and … stand for anything."""
+    """Return the lines of ``told`` that ``printed`` does not contain in this order. An … matches any text of a line."""
     rest = [" ".join(line.split()) for line in printed.splitlines()]
     missing = []
     for line in filter(None, (" ".join(one.split()) for one in told.splitlines())):
@@ -63,7 +67,11 @@ def missing_lines(told: str, printed: str) -> list[str]:
 
 
 def do(page: str, folder: Path) -> None:
-    """Do what a page says in ``folder``; raises AssertionError where a command fails or shows something else."""
+    """Run the steps of a page in a folder.
+
+    Raises:
+        AssertionError: If a command fails or prints something else.
+    """
     printed = ""
     for step in steps(page):
         if step.what == "run":
@@ -79,7 +87,7 @@ def do(page: str, folder: Path) -> None:
 
 
 def _typed(commands: str, folder: Path) -> str:
-    """What the commands print, on both outputs."""
+    """Run commands and return their output and their errors."""
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("CORPUS_AUDIT_")}
     # What a tutorial installs comes into its folder, and is seen by its commands alone.
     packages = str(folder / ".packages")

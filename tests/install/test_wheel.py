@@ -139,7 +139,7 @@ def test_every_command_works_in_an_empty_folder(installed: Installed, empty: Pat
     assert str(data) in examined
     assert "audit_pipeline/shipped/config" in examined
     assert "corpus-audit init" in examined
-    assert "there is no warehouse" in installed.corpus_audit("sql", "SELECT 1", cwd=empty, code=2)
+    assert "does not exist yet" in installed.corpus_audit("sql", "SELECT 1", cwd=empty, code=2)
     told = installed.corpus_audit("audit", "--model", "smolm2-135m", "--benchmark", "sotu_32", cwd=empty, code=2)
     assert "did you mean smollm2-135m?" in told
     assert "corpus-audit init" in told

@@ -1,4 +1,4 @@
-"""An answer says no more than its claim level and its power allow: a short headline, and lines under it."""
+"""Answers claim no more than their claim level and power allow, in a short headline and sentences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from audit_pipeline.report.answer_rules import (
     find_detectable_auroc,
 )
 from audit_pipeline.report.document_answers import describe_chat_answer, describe_search_answer
-from audit_pipeline.report.notes import (
+from audit_pipeline.report.sentences import (
+    Q_LEVEL,
     TEST_IN_WORDS,
     describe_blind_control,
     describe_claim_level,
@@ -34,8 +35,12 @@ from audit_pipeline.report.notes import (
     describe_label_origin,
     describe_text_counts,
     describe_verdict,
+    find_kind,
+    list_limits,
+    read_kinds,
+    render_phrase,
+    suggest_methods,
 )
-from audit_pipeline.report.sentences import Q_LEVEL, find_kind, list_limits, read_kinds, render_phrase, suggest_methods
 from audit_pipeline.report.summary import (
     Subject,
     describe_instrument,
@@ -60,7 +65,7 @@ Answer = Mapping[str, Any]
 
 
 def shelf(standing_out: int = 0, *, tested: int = 20, groups: int = 2000, **changes: Any) -> DocumentFindings:
-    """Documents of a shelf, by one detector, unless ``changes`` say otherwise."""
+    """Return the findings of a shelf's documents by one detector."""
     documents = DocumentFindings(
         tested=tested, standing_out=standing_out, detectors=1, tests=tested, can_stand_out=tested, direction=None,
         calibration_groups=groups, smallest_q=compute_smallest_q(groups, tested), above_all=0,
@@ -71,7 +76,7 @@ def shelf(standing_out: int = 0, *, tested: int = 20, groups: int = 2000, **chan
 def answer_of(
     low: float = 0.5, high: float = 0.5, *, level: str = "screening only", verdict: str = "undetermined", **others: Any
 ) -> Answer:
-    """Of a pair with this interval of its AUROC, unless ``others``, fields of its findings, name another."""
+    """Return the answer of a pair with this interval of its AUROC. ``others`` are other fields of its findings."""
     given: dict[str, Any] = {"sides": "labelled", "auroc": MetricEstimate((low + high) / 2, low, high), **others}
     if isinstance(margin := given.get("margin"), float):
         given["margin"] = MetricEstimate(margin, margin, margin)
@@ -79,7 +84,7 @@ def answer_of(
 
 
 def set_test(**changes: Any) -> Answer:
-    """A test of a whole set."""
+    """Return the answer of a test of a whole set."""
     row = {
         **{"test": "dataset_inference", "refused": None, "p_value": 0.4, "p_values_so_far": 1, "assumption": "x"},
         **{"claim_level": "screening only", "n": 1, "n_held_out": 999, "detectable_auroc": 0.69, "direction": None},
@@ -90,7 +95,7 @@ def set_test(**changes: Any) -> Answer:
 
 
 def search(documents: int = 3, reproduced: int = 0, held_out: int = 0, found: int = 0, **changes: Any) -> Answer:
-    """The answer of a search for passages."""
+    """Return the answer of a search for passages."""
     counts = {
         **{"documents": documents, "without_window": 0, "reproduced": reproduced, "stand_out": 0, "held_out": held_out},
         **{"held_out_reproduced": found, "set_apart": 0, "window": 100, "reason": None, "grid": False, "asked": False},
@@ -106,7 +111,7 @@ COUNTS: Mapping[str, Any] = {
 
 
 def asking(**changes: Any) -> Answer:
-    """The answer of a model that was asked in words."""
+    """Return the answer of questions to a chat model."""
     return describe_chat_answer("M", "B", {**COUNTS, **changes})
 
 
@@ -119,7 +124,7 @@ OPENINGS: Mapping[str, str] = {
 
 
 def assert_well_formed(answer: Answer) -> None:
-    """The headline is one sentence, short, and opens as its sign says; every other part is said."""
+    """Check that the headline is one short sentence with the words of its sign, and that no other part is empty."""
     headline = answer["headline"]
     assert re.match(OPENINGS[answer["sign"]], headline), headline
     assert len(headline.split(" ")) <= LONGEST_HEADLINE, headline
@@ -209,7 +214,7 @@ def test_no_answer_says_more_than_its_level(findings: PairFindings) -> None:
 
 
 @given(FINDINGS)
-def test_nothing_found_is_said_where_it_would_have_been_found_and_nothing_is_raised(findings: PairFindings) -> None:
+def test_nothing_found_requires_a_sufficient_comparison(findings: PairFindings) -> None:
     if build_answer(findings)["sign"] != "nothing found":
         return
     flagged, auroc, documents = findings.flagged, findings.auroc, findings.documents
@@ -327,17 +332,10 @@ def test_headlines(answer: Answer, headline: str) -> None:
     assert answer["headline"] == headline
 
 
-@pytest.mark.parametrize("outcome", read_kinds())
-def test_every_kind_has_a_short_headline(outcome: str) -> None:
-    """Each kind is met by an answer of this module, so that no block of answers.yaml is without a test."""
-    made = {answer["outcome"]: answer for answer in every_kind()}
-    assert_well_formed(made[outcome])
-
-
-def every_kind() -> list[Answer]:
+def test_every_kind_has_a_short_headline() -> None:
     two = [DetectorFindings(name, MetricEstimate(0.65, 0.6, 0.7), None) for name in "ab"]
     statistical: Mapping[str, Any] = {"level": "statistical evidence"}
-    return [
+    answers = [
         answer_of(0.6, 0.7),
         answer_of(0.6, 0.7, **SOUND),
         *(answer_of(0.6, 0.7, **statistical, margin=margin) for margin in (0.1, -0.1)),
@@ -357,6 +355,9 @@ def every_kind() -> list[Answer]:
         set_test(detectable_auroc=0.9),
         set_test(refused="too few"),
     ]
+    for answer in answers:
+        assert_well_formed(answer)
+    assert {answer["outcome"] for answer in answers} == set(read_kinds()), "every block of answers.yaml is tested"
 
 
 def test_what_a_comparison_would_have_found() -> None:
@@ -425,7 +426,7 @@ RAISED = ("sound_evidence_of_training", "evidence_of_training", "difference_to_l
 
 
 @given(FINDINGS, st.tuples(st.floats(0, 0.49), st.floats(0, 0.49)).map(sorted), st.booleans())
-def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
+def test_reversed_scores_are_no_finding_at_any_level(
     findings: PairFindings, ends: list[float], is_of_several: bool
 ) -> None:
     auroc = MetricEstimate(sum(ends) / 2, *ends)
@@ -446,7 +447,7 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
     assert "opposite" in told.lower() or against.split_verdict == "separable without a model"
 
 
-def test_of_whose_scores_nobody_knows_the_direction_the_report_says_so() -> None:
+def test_an_unknown_direction_of_scores_is_stated() -> None:
     held_out: Mapping[str, Any] = {"sides": "audited against held-out"}
     unknown = answer_of(0.6, 0.7, documents=shelf(3), **held_out, handed_over=True)
     assert "Whether a high score is a sign of training cannot be checked" in unknown["explanation"]
@@ -481,7 +482,7 @@ def test_of_whose_scores_nobody_knows_the_direction_the_report_says_so() -> None
         ([(None, None), (None, None)], "undetermined", "not_defined"),
     ],
 )
-def test_of_several_detectors_of_which_none_was_named_none_answers(
+def test_no_detector_answers_if_none_of_several_was_named(
     intervals: list[tuple[float | None, float | None]], verdict: str, outcome: str
 ) -> None:
     every = [
@@ -497,7 +498,7 @@ def test_of_several_detectors_of_which_none_was_named_none_answers(
             assert forgotten == (intervals[0] == (0.2, 0.3))
 
 
-def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
+def test_statements_of_users_are_marked() -> None:
     for changes in ({}, {"documents": shelf(3)}):
         stated = answer_of(0.6, 0.7, **SOUND, **changes, stated_by="whoever ran this")
         assert "as stated by whoever ran this" in stated["explanation"]
@@ -512,7 +513,7 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
     st.floats(0.51, 1.2), st.floats(0, 1), st.integers(1, 500),
     st.sampled_from(LEVELS), st.sampled_from([None, "opposite"]), st.sampled_from(sorted(TEST_IN_WORDS)), st.booleans(),
 )  # fmt: skip
-def test_a_test_of_a_whole_set_found_nothing_only_where_it_could_have(
+def test_a_set_test_found_nothing_only_if_it_had_the_power(
     detectable: float, p_value: float, p_values: int, level: str, direction: str | None, test: str, handed_over: bool,
 ) -> None:  # fmt: skip
     answer = set_test(
@@ -535,7 +536,7 @@ def test_a_test_of_a_whole_set_found_nothing_only_where_it_could_have(
 
 
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 4))
-def test_a_search_found_nothing_where_most_was_searched(
+def test_a_search_found_nothing_only_if_most_was_searched(
     documents: int, without: int, reproduced: int, stand_out: int, held_out: int
 ) -> None:
     reproduced, stand_out = min(reproduced, documents), min(stand_out, documents)
@@ -562,7 +563,7 @@ def test_a_search_found_nothing_where_most_was_searched(
          "At the rung title 1 of 2 documents is reproduced; that rung was not named beforehand."),
     ],
 )  # fmt: skip
-def test_what_was_said_when_asked(changes: Mapping[str, Any], claim: str | None, outcome: str, said: str) -> None:
+def test_answers_of_chat_models(changes: Mapping[str, Any], claim: str | None, outcome: str, said: str) -> None:
     answer = asking(**changes)
     assert_well_formed(answer)
     assert (answer["claim"], answer["outcome"]) == (claim, outcome)
@@ -571,13 +572,13 @@ def test_what_was_said_when_asked(changes: Mapping[str, Any], claim: str | None,
     assert answer["unanswered_in_words"] is None
 
 
-def test_words_of_calibration() -> None:
+def test_sentences_on_calibration() -> None:
     few, enough = (str(asking(compared_with=n)["calibration_in_words"]) for n in (18, 19))
     assert few.endswith("no p-value can be as small as 0.05: that takes 19; the smallest is 0.053.")
     assert enough.endswith("With 19 held-out documents no p-value is below 0.050.")
 
 
-def test_what_would_change_an_answer_is_not_what_was_done() -> None:
+def test_suggestions_omit_methods_that_were_used() -> None:
     named = {other: render_phrase(other, {}) for other in ("search", "twins")}
     for outcome, kind in read_kinds().items():
         both = suggest_methods(outcome, set())
@@ -589,7 +590,7 @@ def test_what_would_change_an_answer_is_not_what_was_done() -> None:
     assert ("--grid" in asked, "corpus-audit ask" in asked) == (True, False)
 
 
-def test_a_blind_control_that_was_not_computed_says_why() -> None:
+def test_a_missing_blind_control_has_a_reason() -> None:
     nobody = "so it is unknown how well the words alone separate the sides"
     assert describe_blind_control(None) == f"the blind control was not computed, {nobody}"
     method = "two sides are compared; the blind control was not computed: 108 labelled examples, it needs 200"
@@ -611,7 +612,7 @@ def test_a_blind_control_that_was_not_computed_says_why() -> None:
         ("randomised", "controlled", None, "randomised"),
     ],
 )
-def test_a_design_is_somebodys_statement_only_if_it_was_stated(
+def test_a_design_is_marked_as_stated_only_if_it_was(
     design: str, builder: str, stated_by: str | None, words: str
 ) -> None:
     assert describe_design(design, builder, stated_by) == words
@@ -619,7 +620,7 @@ def test_a_design_is_somebodys_statement_only_if_it_was_stated(
     assert behind_a_number == (words if words.endswith("not stated") else f"by design {words}")
 
 
-def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
+def test_origin_of_labels_and_number_of_texts() -> None:
     assert describe_label_origin("given", None, None) == "the column label of the table that was handed over"
     assert describe_label_origin("labelled", "the folder mia", None) == "whoever published the rows (the folder mia)"
     assert describe_label_origin(None, None, None) is None
@@ -665,18 +666,18 @@ def check(low: float, high: float, twin: tuple[float | None, float | None] = (0.
         ([check(0.9, 1.0, (None, None))], "whether to training alone is not known"),
     ],
 )
-def test_what_the_instrument_check_says(checks: list[dict[str, Any]], said: str) -> None:
+def test_sentences_on_the_instrument_check(checks: list[dict[str, Any]], said: str) -> None:
     assert said in describe_instrument(checks)
 
 
 def result(outcome: str, **columns: Any) -> dict[str, Any]:
-    """A result as the order and the summary go by it: of a test where ``test`` names it, of a search or of scores."""
+    """Return a result of a test, of a search or of scores, for its order and for the summary."""
     of_scores = {} if {"test", "reproduced"} & columns.keys() else {"sides": "labelled", "raw_searched": False}
     row = {"model": "M", "benchmark": "B", "outcome": outcome, "sign": find_kind(outcome).sign}
     return {**row, "claim_level": "screening only", "headline": f"{outcome}.", **of_scores, **columns}
 
 
-def test_what_matters_most_is_told_first() -> None:
+def test_results_are_in_order_of_importance() -> None:
     evidence = result("found", test="twins", claim_level="sound test")
     look, refused = result("found", test="dataset_inference"), result("refused", test="sharded_permutation")
     answer, vain = result("documents_stand_out"), result("passages_not_reproduced", reproduced=0)
@@ -719,7 +720,7 @@ def test_all_answers_together(results: list[dict[str, Any]], summary: str, expla
     assert explanation in found["explanation"]
 
 
-def test_how_sure_all_answers_are_and_what_would_change_them() -> None:
+def test_certainty_of_all_answers_and_what_would_change_them() -> None:
     found = summary_of(SCREENING, EVIDENT)
     assert found["question"] == "We asked whether M was trained on texts of 2 benchmarks."
     sure = "Of 2 answers from scores, 1 of a comparison that chance decided can be more than a screening."
@@ -747,7 +748,7 @@ def test_how_sure_all_answers_are_and_what_would_change_them() -> None:
         ([], [], None, "Contamination report"),
     ],
 )
-def test_the_title_is_what_was_asked(models: list[str], benchmarks: list[str], own: int | None, heading: str) -> None:
+def test_the_title_is_the_question(models: list[str], benchmarks: list[str], own: int | None, heading: str) -> None:
     facts = {"models": models, "benchmarks": benchmarks, "own_documents": own}
     assert render_phrase("page_heading", facts) == heading
 

@@ -1,4 +1,4 @@
-"""What a model said of documents: the section, the first screen and the sheet, of made-up rows."""
+"""Answers of chat models in the report: the section, the first screen and the sheet."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.page import read_conclusions
@@ -22,11 +23,10 @@ from tests.warehouse.chats import (
     refused_row,
     write_asking,
 )
-from tests.warehouse.conftest import DAY, MODELS, Folder
 
 from .written import Written, written
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 HTML = "<script>alert('answer')</script>"
 RUNGS = ("title", "first line", "prefix", "instruction")
@@ -36,7 +36,7 @@ TESTED = {"n_held_out": 3, "p_value": 0.25, "q_bh": 0.5}
 
 
 def ladder(document: str, **changes: object) -> list[Row]:
-    """A document at every rung; ``changes`` are those of the rung that was named beforehand."""
+    """Return rows of a document for every prompt style. ``changes`` apply to the headline style."""
     return [document_row(document, rung, **(changes if rung == "instruction" else {})) for rung in RUNGS]
 
 
@@ -46,7 +46,7 @@ def report(folder: Folder, answers: Sequence[Row], documents: Sequence[Row]) -> 
 
 
 @pytest.fixture(scope="module")
-def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def calibrated(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Two audited documents beside three held-out ones, every rung, and answers of two runs."""
     folder = Folder(DataPaths(tmp_path_factory.mktemp("asked") / "data"))
     held_out = [f"new {number}" for number in range(3)]
@@ -71,7 +71,7 @@ def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Writt
     return written(folder)
 
 
-def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Written) -> None:
+def test_a_model_with_answers_only_has_a_page(calibrated: Written) -> None:
     assert set(calibrated.summary.pages) == {CHAT}
     page, across = calibrated.pages[CHAT], calibrated.pages["across"]
     headline = "Found in its answers: long stretches of 1 of 2 documents."
@@ -88,7 +88,7 @@ def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Wri
     assert [answer.headline for answer in sheet.answers] == [headline]
 
 
-def test_what_is_said_first_in_the_section(calibrated: Written) -> None:
+def test_first_sentences_of_the_section(calibrated: Written) -> None:
     text = calibrated.pages[CHAT].text
     assert "Sure of what the model said, for that is on record" in text
     assert "With 3 held-out documents no p-value can be as small as 0.05: that takes 19; the smallest is 0.250." in text
@@ -96,7 +96,7 @@ def test_what_is_said_first_in_the_section(calibrated: Written) -> None:
     assert "3 of 82 requests were refused, filtered, cut or answered with nothing: nothing follows from these." in text
 
 
-def test_rungs_beside_each_other(calibrated: Written) -> None:
+def test_prompt_styles_side_by_side(calibrated: Written) -> None:
     rows = {(row.rung, row.side): row for row in calibrated.reports[CHAT].asked[0].rungs}
     assert [rung for rung, side in rows if side == "audited"] == [*RUNGS], "the least that is given first"
     named = rows["instruction", "audited"]
@@ -111,7 +111,7 @@ def test_rungs_beside_each_other(calibrated: Written) -> None:
     assert '<td class="n">30.0%<small>best: 40.0%</small></td>' in html
 
 
-def test_documents_beside_held_out_ones(calibrated: Written) -> None:
+def test_audited_and_held_out_documents_are_listed(calibrated: Written) -> None:
     rows = calibrated.reports[CHAT].asked[0].asked_documents
     assert [(row.document_id, row.side, row.longest_run) for row in rows] == [
         ("known", "audited", 90),
@@ -161,7 +161,7 @@ def test_several_versions_and_what_it_cost(calibrated: Written) -> None:
     assert "from 2026-03-01 09:00:00 UTC to 2026-03-01 12:00:00 UTC" in text
 
 
-def test_no_text_means_numbers_alone(calibrated: Written, tmp_path: Path) -> None:
+def test_a_report_without_text_keeps_the_numbers(calibrated: Written, tmp_path: Path) -> None:
     found = Written(build_reports(calibrated.warehouse, tmp_path, include_text=False))
     said = found.pages[CHAT].html + json_copy_path(found.paths[CHAT]).read_text(encoding="utf-8")
     assert "the keeper" not in said
@@ -169,7 +169,7 @@ def test_no_text_means_numbers_alone(calibrated: Written, tmp_path: Path) -> Non
     assert "90 words" in found.pages[CHAT].text
 
 
-def test_conclusions_have_what_was_said(calibrated: Written) -> None:
+def test_conclusions_contain_the_claim(calibrated: Written) -> None:
     found = read_conclusions(calibrated.warehouse, CHAT)
     assert (found.answers, found.tests, found.word_for_word) == ({}, [], {})
     said = found.in_answers[CHAT_PAIR.benchmark]
@@ -189,7 +189,7 @@ def test_without_held_out_documents_nothing_is_calibrated(folder: Folder) -> Non
     assert "? No conclusion" in text
 
 
-def test_refusals_are_no_absence(folder: Folder) -> None:
+def test_refusals_are_no_evidence_of_absence(folder: Folder) -> None:
     refusal = answer_row("one", outcome="refused", refusal_phrase="I cannot")
     found = report(folder, [refusal], [refused_row("one"), refused_row("new", side="held_out")])
     text = found.pages[CHAT].text
@@ -202,7 +202,7 @@ def test_refusals_are_no_absence(folder: Folder) -> None:
     assert found.reports[CHAT].asked[0].strongest_answers == []
 
 
-def test_what_came_back_at_another_rung_alone_is_no_answer(folder: Folder) -> None:
+def test_a_finding_in_another_prompt_style_is_no_answer(folder: Folder) -> None:
     documents = [document_row("one", "prefix", **KNOWN), document_row("new", "prefix", side="held_out")]
     found = report(folder, [answer_row("one", "prefix", longest_run=90)], documents)
     (row,) = found.reports[CHAT].asked
@@ -213,7 +213,7 @@ def test_what_came_back_at_another_rung_alone_is_no_answer(folder: Folder) -> No
     assert "asked by prefix only" in text
 
 
-def test_outputs_handed_over_without_prompts_are_not_graded(folder: Folder) -> None:
+def test_supplied_answers_without_prompts_are_not_graded(folder: Folder) -> None:
     unknown = {"words_in": None, "prompt": None, "prompt_sha256": None, "passage": None, "answered_by": None,
                "model_fingerprint": None}  # fmt: skip
     timeless = {"asked_at": None, "cost": None, "prompt_tokens": None, "output_tokens": None, "finish_reason": None}

@@ -1,4 +1,4 @@
-"""Cases in which a page could say more, or less, than is known: mixed labels, another build, no text, cut lists."""
+"""Special cases of pages: mixed labels, another build, no text, cut lists."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from ledger_lines import explain_files, rewrite_lines
+from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.page import SectionFiles, list_sections
+from audit_pipeline.report.page import SectionFiles, list_sections, read_conclusions
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.tables import SCORES, Pair, digest
+from audit_pipeline.tables import SCORES, digest
 from audit_pipeline.warehouse.query import query_warehouse
-from tests.warehouse.conftest import DAY, MODELS, Folder
 
 from .made_findings import (
     BOOKS,
+    LATER,
     MODEL,
+    NOTES_PAIR,
     SHELF,
+    SHELF_PAIR,
     evaluation,
     group_tests,
-    highlight,
+    highlights,
     rates,
-    write_rows,
     write_shelf,
 )
 from .written import Written, written
@@ -41,7 +43,7 @@ from .written import Written, written
 TINY, SMALL = MODELS
 
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 
 @pytest.fixture
@@ -51,19 +53,15 @@ def shelved(folder: Folder) -> Folder:
 
 
 def labelled_beside(folder: Folder) -> None:
-    """Of the shelf's evaluation texts those of the last ten books get a label; the AUROC is of them alone."""
+    """Label the texts of the last ten books, and evaluate only these texts."""
     for row in folder.examples[SHELF]:
         if row["group"] in BOOKS[10:]:
             row["label"] = BOOKS.index(str(row["group"])) % 2
     folder.rewrite_examples(SHELF)
-    run, pair = "run-shelf", Pair(SHELF, MODEL)
-    rows = [
-        evaluation(SHELF, run, "min_k_plus_plus", "auroc", 0.71, 30, 30),
-        evaluation(SHELF, run, "blind_control", "auroc", 0.52, 30, 30),
-    ]
-    write_rows(folder, "evaluations", pair, run, rows)
-    tests = [row for row in group_tests(run, 300) if row["group"] in BOOKS[:10]]
-    write_rows(folder, "group_tests", pair, run, tests)
+    rows = [evaluation("min_k_plus_plus", "auroc", 0.71, 30), evaluation("blind_control", "auroc", 0.52, 30)]
+    folder.write_rows("evaluations", SHELF_PAIR, "run-shelf", LATER, rows)
+    tests = [row for row in group_tests(300) if row["group"] in BOOKS[:10]]
+    folder.write_rows("group_tests", SHELF_PAIR, "run-shelf", LATER, tests)
 
 
 def test_audited_documents_beside_labelled_ones_are_the_answer(shelved: Folder) -> None:
@@ -85,13 +83,13 @@ def test_groups_of_both_sides_are_no_audited_documents(shelved: Folder) -> None:
     for row in shelved.examples[SHELF]:
         row["label"] = 0 if row["label"] is None else row["label"]
     shelved.rewrite_examples(SHELF)
-    (answer,) = written(shelved).reports[MODEL].answers
-    assert (answer.documents, answer.outcome) == (None, "difference_to_look_at")
+    answer = read_conclusions(build_warehouse(shelved.paths).path, MODEL).answers[SHELF]
+    assert (answer["documents"], answer["outcome"]) == (None, "difference_to_look_at")
 
 
-def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
-    rows = [{**row, "assumption": f"assumed of a {row['unit']}"} for row in rates("run-shelf")]
-    write_rows(shelved, "contamination_rates", Pair(SHELF, MODEL), "run-shelf", rows)
+def test_rates_state_their_assumptions(shelved: Folder) -> None:
+    rows = [{**row, "assumption": f"assumed of a {row['unit']}"} for row in rates()]
+    shelved.write_rows("contamination_rates", SHELF_PAIR, "run-shelf", LATER, rows)
     found = written(shelved)
     assert found.reports[MODEL].changes[0].documents == [], "it was evaluated once"
     (finding,) = found.reports[MODEL].evidence
@@ -108,8 +106,7 @@ def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
 
 
 def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:
-    path = audited.paths.benchmark_manifest("notes_32")
-    write_json(path, {**read_json(path), "digest": digest("another build")})
+    audited.change_manifest("notes_32", digest=digest("another build"))
     found = written(audited)
     old, new = sorted(found.reports[TINY].evidence, key=lambda one: one.benchmark)
     assert (old.benchmark, new.benchmark) == ("notes_32", "speeches_64")
@@ -124,7 +121,7 @@ def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:
     assert text.count("Without ROC curves, spreads and texts: the benchmark was built anew since") == 1
 
 
-def test_which_setting_is_the_default_is_what_the_scores_say(folder: Folder) -> None:
+def test_the_scores_decide_the_default_setting(folder: Folder) -> None:
     """A benchmark can fix another than the library does."""
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", TINY, "run", DAY)
@@ -135,8 +132,8 @@ def test_which_setting_is_the_default_is_what_the_scores_say(folder: Folder) -> 
         known = [{**row, "is_default": row["parameters"] == '{"k":0.5}'} for row in rows]
         write_table(file, table_from_rows(known, SCORES))
     explain_files(folder.paths)
-    (answer,) = written(folder).reports[TINY].answers
-    assert (answer.detector, answer.parameters) == ("min_k_plus_plus", '{"k":0.5}')
+    answer = read_conclusions(build_warehouse(folder.paths).path, TINY).answers["notes_32"]
+    assert (answer["detector"], answer["parameters"]) == ("min_k_plus_plus", '{"k":0.5}')
 
 
 def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
@@ -144,9 +141,9 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
     for row in rows:
         row["text"] = ""
     audited.rewrite_examples("notes_32")
-    run = "again-notes"
-    lit = {**highlight("notes_32", run, 1, rows[0]), "pieces": [], "token_scores": [], "counted": []}
-    write_rows(audited, "highlights", Pair("notes_32", TINY), run, [lit])
+    (lit,) = highlights(rows[:1])
+    lit = {**lit, "pieces": [], "token_scores": [], "counted": []}
+    audited.write_rows("highlights", NOTES_PAIR, "again-notes", LATER, [lit])
     found = written(audited)
     texts = {finding.benchmark: finding.texts for finding in found.reports[TINY].evidence}
     assert texts["notes_32"] == []
@@ -155,7 +152,7 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
 
 
 def given_to(folder: Folder, *benchmarks: str) -> None:
-    """Make benchmarks into tables of scores that were handed over, a file per model; answers are concluded anew."""
+    """Turn audits of benchmarks into evaluations of external scores, and remove the answers."""
     shutil.rmtree(folder.paths.table("pair_answers"))
     rewrite_lines(folder.paths, lambda fields: None if fields["table"] == "pair_answers" else fields)
     for benchmark in benchmarks:
@@ -165,7 +162,7 @@ def given_to(folder: Folder, *benchmarks: str) -> None:
 
 
 def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """The line of scores of a benchmark with the options that they were handed over with."""
+    """Add the options of the evaluation to the ledger line of a benchmark's scores."""
     of_benchmark, _, model = fields["partition"].partition("|")
     if (fields["table"], of_benchmark) != ("scores", benchmark):
         return fields
@@ -173,7 +170,7 @@ def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "settings": dict(asked.settings())}
 
 
-def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
+def test_external_scores_have_an_evaluate_command(audited: Folder) -> None:
     def across(config: str) -> Written:
         build_warehouse(audited.paths, config=audited.paths.root / config)
         return Written(build_reports(audited.paths.warehouse, audited.paths.reports))
@@ -207,14 +204,14 @@ def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
 
 
 def with_a_limit_of_one(section: SectionFiles) -> SectionFiles:
-    """A section that shows a single row, or a single one of each list that it cuts."""
+    """Return a section that shows one row, or one element of each list with a limit."""
     sql = re.sub(r"LIMIT \d+", "LIMIT 1", section.sql)
     return replace(
         section, sql=re.sub(r"place <= 80\b|(?<=count\(\*\) - )80\b", lambda cut: cut[0].replace("80", "1"), sql)
     )
 
 
-def test_what_is_cut_is_counted(
+def test_omitted_rows_are_counted(
     warehouse: Path, reports: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = reports.reports[TINY]
@@ -239,15 +236,11 @@ def test_what_is_cut_is_counted(
     assert across.left_out.timeline == len(reports.reports["across"].timeline) - 1
 
 
-def test_documents_that_stand_out_are_compared_with_the_evaluation_before(shelved: Folder) -> None:
-    run = "run-later"
-    pair = Pair(SHELF, MODEL)
+def test_documents_that_stand_out_are_compared_with_the_previous_evaluation(shelved: Folder) -> None:
     later = []
-    for row in group_tests(run, 300):
-        place = BOOKS.index(str(row["group"]))
-        later.append({**row, "q_bh": 0.01 if place in (0, 1, 7) else 0.5})
-    write_rows(shelved, "group_tests", pair, run, later)
-    shelved.write_lineage("group_tests", pair.partition, run, DAY + timedelta(days=3), benchmark_digest=digest(SHELF))
+    for row in group_tests(300):
+        later.append({**row, "q_bh": 0.01 if BOOKS.index(row["group"]) in (0, 1, 7) else 0.5})
+    shelved.write_rows("group_tests", SHELF_PAIR, "run-later", DAY + timedelta(days=3), later)
     found = written(shelved)
     for name in (MODEL, "across"):
         (change,) = found.reports[name].changes[0].documents

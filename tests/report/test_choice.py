@@ -1,4 +1,4 @@
-"""Where there is too much, the report shows what matters most, and says what it leaves out."""
+"""Large reports show the most important results and count the omitted results."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_data_folder import MODELS, Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
-from audit_pipeline.report import display_priority as report_choice
-from audit_pipeline.report.display_priority import max_sections_per_model, sort_by_importance
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.report import pair_results
 from audit_pipeline.report.files import build_reports
+from audit_pipeline.report.pair_results import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.sentences import read_kinds
-from audit_pipeline.store.files import read_json, write_json
-from tests.warehouse.conftest import MODELS, Folder
 
 from .written import Written
 
@@ -25,7 +24,7 @@ TINY = next(iter(MODELS))
 
 
 def answer(name: str, outcome: str, low: float | None = 0.5, *, is_current: bool = True) -> dict[str, Any]:
-    """What the order goes by."""
+    """Return the columns of an answer that decide its order."""
     auroc = {"value": low, "low": low, "high": low, "method": None}
     return {
         **{"model": name, "benchmark": "b", "outcome": outcome, "is_current": is_current},
@@ -33,7 +32,7 @@ def answer(name: str, outcome: str, low: float | None = 0.5, *, is_current: bool
     }
 
 
-def test_what_matters_most() -> None:
+def test_order_of_importance() -> None:
     answers = [
         answer("g", "not_evaluated"),
         answer("f", "evidence_of_training", 0.99, is_current=False),
@@ -51,7 +50,7 @@ def test_what_matters_most() -> None:
         st.tuples(st.sampled_from(sorted(read_kinds())), st.none() | st.floats(0, 1), st.booleans()), max_size=12
     ).flatmap(lambda made: st.permutations(list(enumerate(made))))
 )
-def test_the_order_does_not_depend_on_that_of_the_rows(
+def test_the_order_of_answers_does_not_depend_on_the_input_order(
     made: list[tuple[int, tuple[str, float | None, bool]]],
 ) -> None:
     answers = [answer(f"m{name}", outcome, low, is_current=current) for name, (outcome, low, current) in made]
@@ -66,14 +65,13 @@ def test_every_model_has_a_section_and_few_models_have_more() -> None:
 
 def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # One benchmark was built again since: its two pairs matter least.
-    path = audited.paths.benchmark_manifest("speeches_64")
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    audited.change_manifest("speeches_64", digest="of another build")
     build_warehouse(audited.paths)
     whole = Written(build_reports(audited.paths.warehouse, tmp_path / "whole"))
     assert "matter most" not in whole.pages["across"].text
 
-    monkeypatch.setattr(report_choice, "MAX_ANSWERS", 3)
-    monkeypatch.setattr(report_choice, "MAX_SECTIONS", 1)
+    monkeypatch.setattr(pair_results, "MAX_ANSWERS", 3)
+    monkeypatch.setattr(pair_results, "MAX_SECTIONS", 1)
     cut = Written(build_reports(audited.paths.warehouse, tmp_path / "cut"))
     assert (cut.summary.pairs, cut.summary.models, cut.summary.findings) == (4, 2, 16)
     across = cut.reports["across"]

@@ -1,4 +1,4 @@
-"""What a report says to a court: how much was tried, plans, other explanations, settings, the page on error rates."""
+"""Report sections for a court: attempts, plans, other explanations, settings, error rates."""
 
 from __future__ import annotations
 
@@ -10,93 +10,107 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_data_folder import (
+    DAY,
+    MODELS,
+    SEARCHED,
+    Folder,
+    Row,
+    make_grid_row,
+    make_rate,
+    make_searched,
+    make_window,
+)
 
 from audit_pipeline.report.document_answers import compare_words
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.notes import describe_attempts, describe_dose, describe_error_rates, describe_plan
 from audit_pipeline.report.page import read_conclusions
-from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.report.sentences import describe_attempts, describe_dose, describe_error_rates, describe_plan
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import Pair, canonical_json
-from tests.warehouse.conftest import DAY, MODELS, Folder
-from tests.warehouse.extracted import (
-    SEARCHED,
-    Extracted,
-    Window,
-    grid_row,
-    rate_row,
-    write_extraction,
-    write_plan,
-)
+from audit_pipeline.tables import Pair
 
 from .written import Written, written
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 TINY, SMALL = MODELS
 PAIR = Pair("notes_32", TINY)
 HOUR = timedelta(hours=1)
-SETTINGS = json.loads(SEARCHED)
 DOCUMENT = "notes:project0:0"
-PASSAGE = Window(
-    200, 400, 0.25, strength=1, prefix="the end of its prefix", pieces=(" query", " the", " old", " parser"),
-    first_choices=(" query", " the", " new", " parser"), given="query the new parser twice", place="page 12",
-    words=4, in_common=2, prior=1e-9,
-)  # fmt: skip
+PASSAGE = make_window(
+    *(200, 400, 0.25),
+    strength=1,
+    prefix_excerpt="the end of its prefix",
+    suffix_pieces=(" query", " the", " old", " parser"),
+    first_choice_pieces=(" query", " the", " new", " parser"),
+    given_text="query the new parser twice",
+    place="page 12",
+    suffix_words=4,
+    words_in_common=2,
+    prior=1e-9,
+)
+VAIN = make_window(200, 400, 1e-9, strength=1)
+GRID_P = {"grid_settings": 3, "grid_p_value": 0.25, "grid_q_bh": 0.25}
 BOOKS = (
-    Extracted(DOCUMENT, [PASSAGE, Window(500, 600, 0.5, set_apart="likely anyway", prior=0.4)],
-              (0.1, 0.1, 0.1, 0, 0), title="The Lighthouse", q_bh=0.3, grid_p=0.25),
-    Extracted("notes:project1:1", [Window(200, 400, 1e-9, strength=1)], title="Another", grid_p=0.75),
-)  # fmt: skip
-HELD_OUT = [
-    Extracted(f"notes:new:{n}", [Window(200, 400, 1e-9, strength=1)], side="held_out", title=f"New {n}") for n in "ab"
-]
-GRID = [
-    grid_row(document, side, prefix, suffix, p, is_named=(prefix, suffix) == (50, 50))
-    for document, side, factor in ((DOCUMENT, "audited", 1.0), ("notes:new:a", "held_out", 1e-3))
-    for prefix in (50, 200, 0)
-    for suffix in (20, 50)
-    for p in (factor * (0.3 if prefix == 50 else 0.9) * (0.001 if suffix == 50 and not prefix else 1),)
-] + [
-    grid_row(DOCUMENT, "audited", 50, 50, p, temperature=temperature, drawn_from=drawn_from)
-    for temperature, drawn_from, p in ((0, "all", 1e-30), (0.2, "top-k 40", 0.9), (1.0, "top-p 0.9", 1e-5))
-]  # fmt: skip
+    make_searched(
+        DOCUMENT,
+        PASSAGE,
+        make_window(500, 600, 0.5, set_apart="likely anyway", prior=0.4),
+        covered=(0.1, 0.1, 0.1, 0, 0),
+        **{"title": "The Lighthouse", "q_bh": 0.3, **GRID_P},
+    ),
+    make_searched("notes:project1:1", VAIN, title="Another", **GRID_P),
+)
+HELD_OUT = [make_searched(f"notes:new:{name}", VAIN, side="held_out", title=f"New {name}") for name in "ab"]
+
+
+def make_grid() -> list[Row]:
+    """Return a grid of three prefixes and two suffixes for an audited and a held-out document, and other draws."""
+    grid = [
+        make_grid_row(DOCUMENT, "audited", 50, 50, 1e-30, temperature=0, drawn_from="all"),
+        make_grid_row(DOCUMENT, "audited", 50, 50, 0.9, temperature=0.2),
+        make_grid_row(DOCUMENT, "audited", 50, 50, 1e-5, drawn_from="top-p 0.9"),
+    ]
+    for prefix, suffix, p in (
+        (50, 20, 0.3),
+        (50, 50, 0.3),
+        (200, 20, 0.9),
+        (200, 50, 0.9),
+        (0, 20, 0.9),
+        (0, 50, 9e-4),
+    ):
+        is_named = (prefix, suffix) == (50, 50)
+        grid.append(make_grid_row(DOCUMENT, "audited", prefix, suffix, p, is_named=is_named))
+        grid.append(make_grid_row("notes:new:a", "held_out", prefix, suffix, p / 1000, is_named=is_named))
+    return grid
 
 
 def write_exhibit(folder: Folder, *, planned: bool = True) -> None:
-    """A model on two books: detectors, a search in vain, a plan, a planned search with a grid; and a control."""
+    """Write detectors, a search without findings, a plan and a planned search with a grid, and a control."""
     folder.write_documents("notes")
     folder.write_examples("notes_32")
-    manifest = folder.paths.benchmark_manifest("notes_32")
-    write_json(manifest, {**read_json(manifest), "spec": {"builder": "temporal"}})
-    for model in MODELS:
-        folder.write_card(model)
+    folder.change_manifest("notes_32", spec={"builder": "temporal"})
+    folder.write_card(TINY)
+    folder.write_card(SMALL, resolved_from="control check, exposed: version abc")
     folder.write_audit("notes_32", TINY, "run-scores", DAY)
-    vain = [Extracted(DOCUMENT, [Window(200, 400, 1e-9, strength=1)]), *HELD_OUT]
-    write_extraction(folder, PAIR, "run-vain", DAY + HOUR, vain, settings=canonical_json({**SETTINGS, "suffix": 100}))
+    vain = [make_searched(DOCUMENT, VAIN), *HELD_OUT]
+    folder.write_search(PAIR, "run-vain", DAY + HOUR, vain, settings={**SEARCHED, "suffix": 100})
+    settings = {**SEARCHED, "price_per_million": 2.0}
     if planned:
         sealed = DAY + 2 * HOUR
-        write_plan(
-            folder, PAIR, "run-plan", sealed, authority="Made-up Time", timestamped_at=sealed, texts_in_cache=3,
-            package_versions={"torch": "2.12.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"},
-            extraction={**SETTINGS, "price_per_million": 2.0},
-        )  # fmt: skip
-    write_extraction(
-        folder, PAIR, "run-search", DAY + 5 * HOUR, [*BOOKS, *HELD_OUT], grid=GRID,
-        settings=canonical_json({**SETTINGS, "price_per_million": 2.0}),
-    )  # fmt: skip
-    card = folder.paths.model_card(MODELS[SMALL])
-    write_json(card, {**read_json(card), "resolved_from": "control check, exposed: version abc"})
-    doses = [
-        rate_row("occurrences", str(times), "audited", threshold, n, 20)
-        for times, n in {1: 0, 16: 8, 32: 18, 64: 20}.items()
-        for threshold in (0.001, None)
-    ]
-    write_extraction(folder, Pair("notes_32", SMALL), "run-control", DAY + 3 * HOUR, [BOOKS[1]], doses)
+        packages = {"torch": "2.12.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"}
+        changes = {"texts_in_cache": 3, "package_versions": packages, "extraction": settings}
+        folder.write_plan(PAIR, "run-plan", sealed, authority="Made-up Time", timestamped_at=sealed, **changes)
+    found = [*BOOKS, *HELD_OUT]
+    folder.write_search(PAIR, "run-search", DAY + 5 * HOUR, found, grid=make_grid(), settings=settings)
+    doses: list[Row] = []
+    for times, n in {1: 0, 16: 8, 32: 18, 64: 20}.items():
+        doses += [make_rate("occurrences", str(times), "audited", threshold, n, 20) for threshold in (0.001, None)]
+    folder.write_search(Pair("notes_32", SMALL), "run-control", DAY + 3 * HOUR, [BOOKS[1]], doses)
 
 
 @pytest.fixture(scope="module")
-def found(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def found(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = Folder(DataPaths(tmp_path_factory.mktemp("exhibit") / "data"))
     write_exhibit(folder)
     return written(folder)
@@ -114,11 +128,11 @@ PLANNED = (
 
 
 def section(found: Written, name: str) -> str:
-    """The text of a folded section of the page of the model."""
+    """Return the text of a folded section of the model's page."""
     return " ".join(re.sub(r"<[^>]+>", " ", found.section(TINY, name)).split())
 
 
-def test_the_denominator_is_on_the_first_screen_in_the_section_and_in_json(found: Written) -> None:
+def test_the_number_of_attempts_is_on_the_first_screen_in_the_section_and_in_json(found: Written) -> None:
     text = found.pages[TINY].text
     first_screen = text[: text.index("Instrument check.")]
     assert f"{TRIED} {PLANNED}" in first_screen
@@ -177,7 +191,7 @@ def test_a_passage_side_by_side_with_what_it_costs(found: Written) -> None:
     assert "these draws cost 0.00048 at 2.0 a million tokens" in text
 
 
-def test_a_report_without_text_gives_nothing_that_the_model_gives(found: Written, tmp_path: Path) -> None:
+def test_a_report_without_text_quotes_no_continuation(found: Written, tmp_path: Path) -> None:
     plain = Written(build_reports(found.warehouse, tmp_path, include_text=False))
     (passage, _) = plain.reports[TINY].extraction[0].passages
     assert (passage.original, passage.given, passage.words_in_common) == ([], [], 2)
@@ -185,7 +199,7 @@ def test_a_report_without_text_gives_nothing_that_the_model_gives(found: Written
     assert "twice" not in json.dumps(plain.reports[TINY].extraction) + section(plain, "extraction")
 
 
-def test_other_explanations_have_a_result_or_say_that_they_were_not_tested(found: Written) -> None:
+def test_other_explanations_have_a_result_or_are_marked_untested(found: Written) -> None:
     (extraction,) = found.reports[TINY].extraction
     verdicts = {row.explanation: row.verdict for row in extraction.rivals}
     assert verdicts["It stands in a corpus that was searched."] == "not tested"
@@ -249,7 +263,7 @@ def test_the_page_on_error_rates(found: Written) -> None:
     assert found.reports["across"].error_rates == []
 
 
-def test_the_sheet_says_whose_word_it_is_what_was_tried_and_what_was_not_computed(found: Written) -> None:
+def test_the_sheet_names_sources_attempts_and_omissions(found: Written) -> None:
     (sheet,) = found.reports[TINY].sheets
     text = found.pages[TINY].text
     text = text[text.index("What was looked at") : text.index("Benchmark’s digest")]
@@ -270,7 +284,7 @@ def test_the_sheet_says_whose_word_it_is_what_was_tried_and_what_was_not_compute
     assert any(sheet.words_alone in sentence for sentence in parts["Whether the method was tested here"])
 
 
-def test_without_a_plan_it_says_so(folder: Folder) -> None:
+def test_a_missing_plan_is_stated(folder: Folder) -> None:
     write_exhibit(folder, planned=False)
     folder.write_documents("speeches")
     folder.write_examples("speeches_64")
@@ -320,7 +334,7 @@ ATTEMPTED: Mapping[str, Any] = {
         ({"tried": None}, None),
     ],
 )
-def test_how_much_was_tried(changes: Mapping[str, Any], said: str | None) -> None:
+def test_sentences_on_attempts(changes: Mapping[str, Any], said: str | None) -> None:
     assert describe_attempts({**ATTEMPTED, **changes}) == said
 
 
@@ -342,7 +356,7 @@ def test_how_much_was_tried(changes: Mapping[str, Any], said: str | None) -> Non
         ({"plans_sealed": 2}, "deviations from the plan. 2 plans were sealed in all."),
     ],
 )  # fmt: skip
-def test_plans_in_words(changes: Mapping[str, Any], said: str) -> None:
+def test_sentences_on_plans(changes: Mapping[str, Any], said: str) -> None:
     assert said in (describe_plan({**ATTEMPTED, "plan_sha256": "abc", **changes}) or "")
     assert describe_plan(None) is describe_attempts(None) is None
 

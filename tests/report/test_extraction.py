@@ -1,4 +1,4 @@
-"""What a model gives word for word: the section, its map and its curve, of made-up rows with hand-checked numbers."""
+"""Reproduced passages in the report: the section, its map and its curve, with numbers checked by hand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from made_data_folder import DAY, MODELS, Folder, Searched, make_rate, make_searched, make_window
 
 from audit_pipeline.report.document_answers import compute_log10_draws
 from audit_pipeline.report.files import build_reports, json_copy_path
@@ -20,39 +21,40 @@ from audit_pipeline.statistics.claims import (
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
 )
-from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
-from tests.warehouse.conftest import DAY, MODELS, Folder
-from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction
 
 from .written import Written, written
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 TINY, SMALL = MODELS
 SCRIPT = "<script>alert('piece')</script>"
-BOOK = Extracted(
+BOOK = make_searched(
     "source:shelf:1",
-    [
-        # In bins of 5 characters, of which a document of 1,000 has 200: 40 to 79, 70 to 89 and 100 to 119.
-        Window(200, 400, 1e-6),
-        Window(350, 450, 0.25, strength=1, prefix="the end of its prefix", pieces=(" one", " two", "\n", " three"),
-               first_choices=(" one", " too", " four", "three"), matches=48),
-        Window(500, 600, 0.75, set_apart="predictable"),
-    ],
+    make_window(200, 400, 1e-6),
+    make_window(350, 450, 0.25, strength=1, prefix_excerpt="the end of its prefix", first_choices=48,
+                suffix_pieces=(" one", " two", "\n", " three"), first_choice_pieces=(" one", " too", " four", "three")),
+    make_window(500, 600, 0.75, set_apart="predictable"),
     covered=(0.1, 0.1, 0.1, 0.0, 0.00004),
     title="The Lighthouse",
     longest_run=100,
     q_bh=0.333,
 )  # fmt: skip
-HOSTILE = Window(200, 400, 1e-60, strength=1, prefix=SCRIPT, pieces=(SCRIPT, " x"), first_choices=("</ins>", SCRIPT))
-OTHER = Extracted(f"source:shelf:2{SCRIPT}", [HOSTILE], title=f"A book that it does not know {SCRIPT}")
-SHORT = Extracted("source:shelf:3", [], characters=90, title="A short one")
-HELD_OUT = Extracted(
-    "source:new:1", [Window(200, 400, 0.002, strength=1)], covered=(0.2, 0, 0, 0, 0), side="held_out", title="A new one"
+HOSTILE = make_window(200, 400, 1e-60, strength=1, prefix_excerpt=SCRIPT,
+                      suffix_pieces=(SCRIPT, " x"), first_choice_pieces=("</ins>", SCRIPT))  # fmt: skip
+OTHER = make_searched(f"source:shelf:2{SCRIPT}", HOSTILE, title=f"A book that it does not know {SCRIPT}")
+SHORT = make_searched("source:shelf:3", characters=90, title="A short one")
+HELD_OUT = make_searched(
+    "source:new:1",
+    make_window(200, 400, 0.002, strength=1),
+    covered=(0.2, 0, 0, 0, 0),
+    side="held_out",
+    title="A new one",
 )
-NEVER = Extracted("source:new:2", [Window(200, 400, 1e-30, strength=1)], side="held_out", title="Another new one")
+NEVER = make_searched(
+    "source:new:2", make_window(200, 400, 1e-30, strength=1), side="held_out", title="Another new one"
+)
 
 VAIN = (
     "Nothing found word for word in 1 document. The search would have found a passage that the model gives with a"
@@ -70,19 +72,19 @@ def audited(folder: Folder) -> Folder:
     return folder
 
 
-def extract(folder: Folder, *found: Extracted, model: str = TINY, benchmark: str = "notes_32") -> None:
-    collections = [rate_row("collection", f"rates {SCRIPT}", "audited", 0.001, 1, 2)]
-    write_extraction(folder, Pair(benchmark, model), "run-extraction", DAY + timedelta(days=1), found, collections)
+def extract(folder: Folder, *found: Searched, model: str = TINY, benchmark: str = "notes_32") -> None:
+    collections = [make_rate("collection", f"rates {SCRIPT}", "audited", 0.001, 1, 2)]
+    folder.write_search(Pair(benchmark, model), "run-extraction", DAY + timedelta(days=1), found, collections)
 
 
 @pytest.fixture(scope="module")
-def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+def calibrated(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     folder = Folder(DataPaths(tmp_path_factory.mktemp("calibrated") / "data"))
     extract(audited(folder), BOOK, OTHER, SHORT, HELD_OUT, NEVER)
     return written(folder)
 
 
-def test_what_is_said_first(calibrated: Written) -> None:
+def test_first_sentences(calibrated: Written) -> None:
     text = calibrated.pages[TINY].text
     headline = "Found word for word: the model gives passages of 1 of 2 documents."
     assert text.count(headline) == 3, "on the first screen, in its section and on the sheet"
@@ -96,7 +98,7 @@ def test_what_is_said_first(calibrated: Written) -> None:
 
 def test_a_document_in_numbers(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
-    assert [row.title for row in found.reproduced_documents] == [one.title for one in (BOOK, OTHER, SHORT)]
+    assert [row.title for row in found.reproduced_documents] == [one.row["title"] for one in (BOOK, OTHER, SHORT)]
     html = calibrated.section(TINY, "extraction")
     (row,) = re.findall(r"<tr[^>]*><th[^>]*><bdi[^>]*>The Lighthouse.*?</tr>", html, re.DOTALL)
     cells = [
@@ -113,7 +115,7 @@ def test_a_document_in_numbers(calibrated: Written) -> None:
     assert short.count("–") == 10, "no number where there is no window, but how long it is"
 
 
-def test_held_out_documents_stand_beside(calibrated: Written) -> None:
+def test_rates_of_held_out_documents(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
     rates = {(row.unit, row.side): row for row in found.rates}
     held_out = rates["benchmark", "held_out"].rates[0]
@@ -129,9 +131,9 @@ def test_held_out_documents_stand_beside(calibrated: Written) -> None:
 def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
     strips = {row.title: row for row in found.map}
-    assert set(strips) == {one.title for one in (BOOK, OTHER, HELD_OUT, NEVER)}, "none of what has no window"
+    assert set(strips) == {one.row["title"] for one in (BOOK, OTHER, HELD_OUT, NEVER)}, "none of what has no window"
     assert [row.side for row in found.map] == ["audited", "audited", "held_out", "held_out"]
-    book = strips[BOOK.title]
+    book = strips[BOOK.row["title"]]
     # 240 bins of 1,000 characters: character 200 stands in bin 48, 349 in 83, 350 in 84, 449 in 107.
     quarter = round(math.log10(0.25), 4)
     assert book.log10_p == [None] * 48 + [-6.0] * 36 + [quarter] * 24 + [None] * 132
@@ -153,7 +155,7 @@ def test_the_map_shows_the_likeliest_suffix_of_every_bin(calibrated: Written) ->
 def test_passages_beside_the_first_choices(calibrated: Written) -> None:
     (found,) = calibrated.reports[TINY].extraction
     best = found.passages[0]
-    assert [row.title for row in found.passages] == [BOOK.title, OTHER.title], "not of held-out documents"
+    assert [row.title for row in found.passages] == [BOOK.row["title"], OTHER.row["title"]], "not of held-out documents"
     # A blank less before the word is no other token's fault: tokenizers of words drop it.
     assert [piece.differs for piece in best.pieces] == [False, True, True, False]
     quoted = calibrated.section(TINY, "extraction").partition("<blockquote")[2].partition("</blockquote>")[0]
@@ -165,7 +167,7 @@ def test_passages_beside_the_first_choices(calibrated: Written) -> None:
     assert "characters 350 to 450" in calibrated.section(TINY, "extraction")
 
 
-def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None:
+def test_a_search_without_held_out_documents_is_not_calibrated(folder: Folder) -> None:
     extract(audited(folder), OTHER)
     found = written(folder)
     text = found.pages[TINY].text
@@ -179,7 +181,7 @@ def test_without_held_out_documents_it_is_not_calibrated(folder: Folder) -> None
     assert SET_APART_IN_WORDS not in text
 
 
-def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> None:
+def test_a_model_with_a_search_only_has_a_page(folder: Folder) -> None:
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     extract(folder, BOOK)
@@ -195,7 +197,7 @@ def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> N
     assert {"document_memorisation", "extraction_rates", "extraction_windows"} <= tables
 
 
-def test_no_text_means_offsets_alone(calibrated: Written, tmp_path: Path) -> None:
+def test_a_report_without_text_keeps_offsets(calibrated: Written, tmp_path: Path) -> None:
     found = Written(build_reports(calibrated.warehouse, tmp_path, include_text=False))
     assert "<blockquote" not in found.section(TINY, "extraction")
     assert "characters 350 to 450" in found.section(TINY, "extraction")
@@ -207,7 +209,7 @@ def test_no_text_means_offsets_alone(calibrated: Written, tmp_path: Path) -> Non
 def test_hostile_titles_and_pieces_are_text(calibrated: Written) -> None:
     page = calibrated.pages[TINY]
     assert "<script" not in page.html
-    assert OTHER.title in page.text
+    assert OTHER.row["title"] in page.text
     assert any(SCRIPT in label for label in page.having("aria-label"))
     quoted = calibrated.section(TINY, "extraction").rpartition("<blockquote")[2].partition("</blockquote>")[0]
     assert "&lt;script&gt;" in quoted
@@ -226,10 +228,9 @@ def test_how_many_draws_give_a_passage() -> None:
 def test_readings_against_reproduction(folder: Folder) -> None:
     audited(folder)
     for model, role, reached in ((TINY, "exposed", {1: 0, 8: 5, 64: 20}), (SMALL, "twin", {1: 0, 8: 0, 64: 1})):
-        card = folder.paths.model_card(MODELS[model])
-        write_json(card, {**read_json(card), "resolved_from": f"control check, {role}: version abc"})
-        rates = [rate_row("occurrences", str(times), "audited", 0.001, n, 20) for times, n in reached.items()]
-        write_extraction(folder, Pair("notes_32", model), f"run-{role}", DAY + timedelta(days=1), [OTHER], rates)
+        folder.write_card(model, resolved_from=f"control check, {role}: version abc")
+        rates = [make_rate("occurrences", str(times), "audited", 0.001, n, 20) for times, n in reached.items()]
+        folder.write_search(Pair("notes_32", model), f"run-{role}", DAY + timedelta(days=1), [OTHER], rates)
     found = written(folder)
     (instrument,) = found.reports["across"].instrument
     (control,) = instrument.memorised

@@ -1,4 +1,4 @@
-"""The first screen of a report, for people who decide: four cases, its sentences, its words, and who can read it."""
+"""The first screen of a report: its sentences in four cases, its shapes, and its contrast."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ SEPARABLE = "separable without a model"
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Written]:
+def cases(quick_audits: None, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Written]:
     return {case: Written(written_case(case, tmp_path_factory.mktemp(case))) for case in CASES}
 
 
 def first_screen(page: Page) -> str:
-    """What stands above the first section."""
+    """Return the text above the first section."""
     text = said(page)
     return text[text.index("Corpus Audit · contamination report") : text.index("Instrument check.")]
 
 
 def said(page: Page) -> str:
-    """What a page says, links and names in the middle of a sentence not set apart."""
+    """Return the text of a page without blanks before punctuation."""
     return re.sub(r" (?=[.,;:?!])", "", page.text)
 
 
@@ -112,13 +112,13 @@ def test_findings_without_an_answer_get_the_one_that_the_report_shows(
 
 
 def squares(html: str) -> list[tuple[int, int]]:
-    """Of every row of documents in the pictures how many squares are filled, and how many there are."""
+    """Return the number of filled squares and of all squares of each row of documents."""
     rows = re.findall(r'<span class="units">(.*?)</span>', html, re.DOTALL)
     return [(row.count('class="hit"'), row.count("<i")) for row in rows]
 
 
 def before_sections(html: str) -> str:
-    """What is in view when a page is opened."""
+    """Return the HTML above the sections."""
     return html[html.index("<main") : html.index('<details class="section">')]
 
 
@@ -201,7 +201,7 @@ def test_the_glossary_is_a_page_beside_the_others(cases: Mapping[str, Written]) 
 
 
 def luminance(colour: str) -> float:
-    """As WCAG 2 defines it."""
+    """Compute the relative luminance (WCAG 2)."""
     full = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
     parts = (int(full[place : place + 2], 16) / 255 for place in (0, 2, 4))
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)

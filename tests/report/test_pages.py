@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import duckdb
 import pytest
+from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, write_config
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.registry import build_warehouse
@@ -21,10 +22,12 @@ from audit_pipeline.report.page import query_rows
 from audit_pipeline.report.section_data import flatten_json
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
-from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
 
 from .written import Page, Written, reports_of, written
+
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 SCRIPT = "<script>alert('text')</script> <img src=x onerror=alert(1)>"
 MAX_GRID_MODELS, MAX_LISTED, TOP_TEXTS = 60, 100, 10
@@ -188,7 +191,6 @@ def test_audited_text_and_names_are_escaped_and_there_is_none_where_none_is_aske
         assert not found.reports[name].includes_text
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_nothing_is_written_that_has_not_changed_and_the_page_of_a_model_that_is_gone_goes_too(audited: Folder) -> None:
     first = written(audited)
     before = {name: path.stat().st_mtime_ns for name, path in first.paths.items()}
@@ -235,14 +237,10 @@ def test_nothing_was_left_out(reports: Written) -> None:
     assert "coverage" in page.having("id")
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_what_was_not_audited(audited: Folder) -> None:
-    audited.write_outcome("notes_32", TINY, "r<7>", DAY + timedelta(days=2), "failed", f"it said {SCRIPT}")
-    audited.write_outcome(
-        "speeches_64", "new <b>", "r8", DAY + timedelta(days=2), "not_applicable", "there is no such model", "scores"
-    )
-    path = audited.paths.benchmark_manifest("speeches_64")
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    audited.write_outcome(Pair("notes_32", TINY), "r<7>", "failed", f"it said {SCRIPT}")
+    audited.write_outcome(Pair("speeches_64", "new <b>"), "r8", "not_applicable", "there is no such model", "scores")
+    audited.change_manifest("speeches_64", digest="of another build")
     found = written(audited)
     page = found.pages["across"]
     assert "<script" not in page.html
@@ -275,14 +273,9 @@ def test_what_was_not_audited(audited: Folder) -> None:
 
 def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_path: Path) -> None:
     models = [f"model-{number}" for number in range(MAX_GRID_MODELS + 1)]
-    build_warehouse(folder.paths, config=write_config(tmp_path / "config", models[:-1]))
-    out = build_reports(folder.paths.warehouse, tmp_path / "reports").path
-    assert 'id="coverage-grid"' in out.read_text(encoding="utf-8")
-
     build_warehouse(folder.paths, config=write_config(tmp_path / "config", models))
-    build_reports(folder.paths.warehouse, tmp_path / "reports")
-    html = out.read_text(encoding="utf-8")
-    page = Page(html)
+    page = reports_of(folder).pages["across"]
+    html = page.html
     assert 'id="coverage-grid"' not in html
     assert "61 models on 2 benchmarks are too many for a grid here" in page.text
     assert "missing 122 of 122 pairs: the pair is to be audited, but no run has audited it yet" in page.text
@@ -328,7 +321,6 @@ def test_scores_without_evaluations(folder: Folder) -> None:
     assert "By min_k_plus_plus (k=0.2), calibration texts left out" in page.text
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_damaged_files_are_pointed_out(audited: Folder) -> None:
     file = audited.paths.run_file("evaluations", "speeches_64|tiny-125m", "run-0-speeches_64")
     file.write_bytes(file.read_bytes()[:-1] + b"?")
@@ -344,7 +336,7 @@ def test_a_missing_warehouse_leaves_the_old_reports(tmp_path: Path) -> None:
     out = tmp_path / report_module.ACROSS
     out.write_text("old", encoding="utf-8")
     for missing in (DataPaths(tmp_path).warehouse, tmp_path / "x"):
-        with pytest.raises(DataError, match="there is no warehouse"):
+        with pytest.raises(DataError, match=r"warehouse .* does not exist yet"):
             build_reports(missing, tmp_path)
     assert out.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [out]
@@ -378,7 +370,6 @@ def test_the_splits_of_every_audited_benchmark(reports: Written) -> None:
     assert "matched sides" not in page.text
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_what_matching_achieved_is_told(audited: Folder) -> None:
     manifest = audited.paths.benchmark_manifest("notes_32")
     measured = {"ci_low": 0.9, "ci_high": 0.95, "n": 777, "method": "made up"}

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_rows import make_table
 from matplotlib.figure import Figure
 from PIL import Image
 from profiles import max_examples
 
-from audit_pipeline.report.inline_picture import MAX_MARKDOWN_CHARACTERS, draw_inline_roc
 from audit_pipeline.report.picture_data import bin_scores, thin_roc_curve
+from audit_pipeline.report.pictures import MAX_MARKDOWN_CHARACTERS, draw_inline_roc, draw_roc_pictures
 from audit_pipeline.report.plots import (
     MARKDOWN_LIMIT,
     clean_label,
@@ -32,7 +33,6 @@ from audit_pipeline.report.plots import (
     to_svg,
 )
 from audit_pipeline.statistics.evaluation import ScoreColumn
-from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.tables import EVALUATIONS
 
 from .made_findings import evaluation
@@ -156,6 +156,18 @@ def test_roc_curves_tell_their_auroc_and_mark_five_percent() -> None:
     assert "5% FPR" in shown
 
 
+@pytest.mark.parametrize(
+    ("sides", "label"),
+    [
+        ("labelled", "false positive rate (non-members taken for members)"),
+        ("audited against held-out", "false positive rate (held-out taken for audited)"),
+    ],
+)
+def test_the_axis_of_roc_curves_names_the_sides(sides: str, label: str) -> None:
+    finding = {"sides": sides, "smallest_fpr": None, "model": "M", "benchmark": "B", "curves": [curve()]}
+    assert label in " ".join(texts(draw_roc_pictures(finding)[0]).split())
+
+
 def test_the_low_corner_shades_what_cannot_be_resolved() -> None:
     figure = draw_low_fpr_roc([curve()], smallest_fpr=0.01)
     axes = figure.axes[0]
@@ -191,7 +203,7 @@ def columns() -> list[ScoreColumn]:
 
 
 def test_the_picture_for_dagster_is_there_where_there_is_something_to_draw() -> None:
-    found = table_from_rows([evaluation("b", "run", "loss", "auroc", 0.6, 60, 60)], EVALUATIONS)
+    found = make_table(EVALUATIONS, [evaluation("loss", "auroc", 0.6)])
     picture = draw_roc_markdown(columns(), found, "b|m")
     assert picture is not None
     assert picture.startswith("![ROC curves")

@@ -1,15 +1,15 @@
-"""Tests of whole sets are part of the answer: with and without an audit beside them, found, not found or refused."""
+"""Tests of whole sets in the report, with and without an audit of the same pair."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
+from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.tables import Pair
-from tests.warehouse.conftest import DAY, MODELS, Folder
-from tests.warehouse.decided import write_rows
 
 from .written import Page, Written, written
 
@@ -17,33 +17,20 @@ TINY, SMALL = MODELS
 TWINS = "quiz-2026"
 
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 
 def write_test(
-    folder: Folder, model: str = TINY, run_id: str = "run-c", at: datetime = DAY, **changes: object
-) -> Mapping[str, object]:
-    """One test of a whole set, in a run of its own: twins, found by a sound test, but for what ``changes`` says."""
-    row: dict[str, object] = {
-        **{"model": model, "benchmark": TWINS, "test": "twins", "status": "ok", "reason": None},
-        **{
-            "p_value": 1e-6,
-            "statistic": 0.9,
-            "n": 100,
-            "n_held_out": 300,
-            "detectable_auroc": 0.6,
-            "assumption": "chance drew the versions",
-        },
-        **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": run_id},
-        **changes,
-    }
-    pair = Pair(str(row["benchmark"]), model)
-    write_rows(folder, "corpus_tests", pair, run_id, at, [row], asset_key="twins")
-    return row
+    folder: Folder, model: str = TINY, run_id: str = "run-c", at: datetime = DAY, benchmark: str = TWINS, **changes: Any
+) -> None:
+    """Write one test of a whole set: by default a sound test of twins that found training."""
+    row = {"test": "twins", "p_value": 1e-6, "statistic": 0.9, "n": 100, "n_held_out": 300, "detectable_auroc": 0.6}
+    row |= {"assumption": "chance drew the versions", "claim_level": "sound test", **changes}
+    folder.write_rows("corpus_tests", Pair(benchmark, model), run_id, at, [row], asset_key="twins")
 
 
 def first_screen(page: Page) -> str:
-    """The text above all sections."""
+    """Return the text above all sections."""
     html = page.html
     return Page(f"<div>{html[html.index('<header id=') : html.index('<details class=')]}</div>").text
 
@@ -71,7 +58,7 @@ def test_twins_alone_are_an_answer(folder: Folder) -> None:
         assert links <= set(page.having("id"))
 
 
-def test_twins_stand_before_audits_that_found_nothing(audited: Folder) -> None:
+def test_twins_come_before_audits_without_findings(audited: Folder) -> None:
     write_test(audited)
     found = written(audited)
     summary = found.reports["across"].first_screen[0].summary
@@ -96,8 +83,8 @@ REVERSED = "No conclusion: together the held-out texts score higher than the aud
         },
     ],
 )
-def test_what_found_nothing_says_so(
-    audited: Folder, of_models: Mapping[str, tuple[Mapping[str, object], str | None]]
+def test_sentences_of_tests_without_findings(
+    audited: Folder, of_models: Mapping[str, tuple[Mapping[str, Any], str | None]]
 ) -> None:
     for model, (changes, _) in of_models.items():
         write_test(audited, model, **changes)

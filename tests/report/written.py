@@ -1,4 +1,4 @@
-"""Reports that a test wrote, as a browser sees them and as their JSON copies say."""
+"""Reports as a browser shows them, with their JSON copies."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from made_data_folder import Folder
+
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from audit_pipeline.store.paths import DataPaths
-from tests.warehouse.conftest import Folder
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
 class Said(dict[str, Any]):
-    """An object of a JSON copy, its keys as attributes."""
+    """An object of a JSON copy with its keys as attributes."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -26,7 +27,7 @@ class Said(dict[str, Any]):
 
 
 class Page(HTMLParser):
-    """What a browser would see: tags with attributes, the text outside style, links and their targets."""
+    """A page in a browser: its tags with attributes, and its text without the style."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -38,7 +39,7 @@ class Page(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -57,37 +58,35 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
     def having(self, name: str) -> list[str]:
+        """Return the values of an attribute."""
         return [value for _, attributes in self.tags if (value := attributes.get(name)) is not None]
 
 
 class Written:
-    """Reports that were written, by model, and the one across models under 'across'."""
+    """Written reports by model, and the report across models under the name 'across'."""
 
     def __init__(self, summary: ReportSummary) -> None:
         self.summary = summary
         self.paths = {**summary.pages, "across": summary.path}
-        self.pages = {name: Page(path.read_text(encoding="utf-8")) for name, path in self.paths.items()}
-        self.reports = {
-            name: json.loads(json_copy_path(path).read_text(encoding="utf-8"), object_hook=Said)
-            for name, path in self.paths.items()
-        }
-
-    @property
-    def warehouse(self) -> Path:
-        """That the reports were made of, where they are in its data folder."""
-        return DataPaths(self.summary.path.parent.parent).warehouse
+        self.warehouse = DataPaths(summary.path.parent.parent).warehouse
+        self.pages: dict[str, Page] = {}
+        self.reports: dict[str, Said] = {}
+        for name, path in self.paths.items():
+            self.pages[name] = Page(path.read_text(encoding="utf-8"))
+            self.reports[name] = json.loads(json_copy_path(path).read_text(encoding="utf-8"), object_hook=Said)
 
     def section(self, name: str, section: str) -> str:
-        """The HTML of a folded section of a page, up to the next one."""
+        """Return the HTML of a folded section of a page."""
         html = self.pages[name].html
         return html[html.index(f'<span class="anchor" id="{section}">') :].partition('<details class="section">')[0]
 
 
-def written(folder: Folder, *, include_text: bool = True) -> Written:
-    build_warehouse(folder.paths)
-    return reports_of(folder, include_text=include_text)
+def written(folder: Folder, config: Path | None = None) -> Written:
+    """Build the warehouse and the reports of a folder."""
+    build_warehouse(folder.paths, config=config)
+    return reports_of(folder)
 
 
 def reports_of(folder: Folder, *, include_text: bool = True) -> Written:
-    """Of the warehouse as it stands."""
+    """Build the reports of a folder from its present warehouse."""
     return Written(build_reports(folder.paths.warehouse, folder.paths.reports, include_text=include_text))

@@ -1,4 +1,4 @@
-"""The warehouse holds what the Parquet files hold, says where every row came from, and is swapped in whole."""
+"""Builds of the warehouse: all rows, their lineage, corrupt files, interrupted builds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_data_folder import BENCHMARKS, DAY, MODELS, Folder
 from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.registry import build_warehouse
-from audit_pipeline.store.files import read_json, write_json, write_table
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.store.files import write_json, write_table
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TABLES
@@ -28,8 +29,6 @@ from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import VIEWS, list_tables
-
-from .conftest import BENCHMARKS, DAY, MODELS, Folder
 
 AGAIN = "again-notes"
 PAIR = "notes_32|tiny-125m"
@@ -49,7 +48,7 @@ def left_over(paths: DataPaths) -> list[str]:
     return sorted(path.name for path in paths.root.iterdir() if path.name.startswith("audit.duckdb"))
 
 
-def test_an_empty_folder_gives_every_table_and_view_without_rows(folder: Folder) -> None:
+def test_an_empty_folder_has_every_table_and_view_without_rows(folder: Folder) -> None:
     report = build_warehouse(folder.paths)
     asked_for = {
         **{"configured_models": 2, "configured_benchmarks": 2, "model_releases": 2, "coverage": 4, "not_audited": 4},
@@ -64,7 +63,7 @@ def test_an_empty_folder_gives_every_table_and_view_without_rows(folder: Folder)
             assert rows == [(asked_for.get(name, 0),)], name
 
 
-def test_every_parquet_row_is_there(warehouse: Path) -> None:
+def test_every_parquet_row_is_in_the_warehouse(warehouse: Path) -> None:
     for table in ("scores", "evaluations"):
         written = read_all(DataPaths(warehouse.parent).table(table), TABLES[table])
         with open_read_only(warehouse) as connection:
@@ -76,7 +75,7 @@ def test_every_parquet_row_is_there(warehouse: Path) -> None:
         assert told(warehouse, f"SELECT count(*) FROM {table}") == [(rows,)]
 
 
-def test_no_text_is_in_the_warehouse_but_excerpts(folder: Folder) -> None:
+def test_the_warehouse_contains_only_excerpts_of_texts(folder: Folder) -> None:
     secret = " ".join(f"word{index}" for index in range(60))
     folder.write_documents("notes")
     folder.write_examples("notes_32", [secret])
@@ -117,7 +116,7 @@ def test_excerpts(text: str, expected: str) -> None:
 
 @max_examples(30)
 @given(st.text(st.sampled_from("ab \n\t\u3000\xa0é汉字😀.-"), max_size=400))
-def test_an_excerpt_begins_the_text_and_ends_in_time(text: str) -> None:
+def test_an_excerpt_is_a_bounded_start_of_the_text(text: str) -> None:
     excerpt = excerpt_of(text)
     flat = " ".join(text.split())
     begun = excerpt.removesuffix("…")
@@ -137,7 +136,7 @@ def test_every_number_joins_to_exactly_one_lineage_row(warehouse: Path) -> None:
     ) == [(0, 0)]
 
 
-def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
+def test_entries_without_their_file_are_lineage_gaps(audited: Folder) -> None:
     paths = audited.paths
     entry = {"asset_key": "evaluations", "finished": DAY + timedelta(days=1)}
     # Of one step, one after the other; and a last one, whose run may have died there.
@@ -158,18 +157,18 @@ def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
     assert values(paths, "SELECT count(*) FROM lineage_gaps WHERE is_left_out") == [(0,)]
 
 
-def test_a_file_that_no_line_explains_is_named_and_left_out(audited: Folder) -> None:
+def test_a_file_without_a_ledger_entry_is_reported_and_skipped(audited: Folder) -> None:
     file = audited.paths.run_file("decisions", PAIR, "nobody")
     write_table(file, TABLES["decisions"].empty_table())
     filled = build_warehouse(audited.paths)
     assert filled.unexplained == (file,)
     assert [(left_out.path, left_out.reason) for left_out in filled.left_out] == [
-        (file, "no line of the ledger explains it")
+        (file, "the ledger has no entry for the file")
     ]
     assert values(audited.paths, "SELECT count(*) FROM decisions WHERE run_id = 'nobody'") == [(0,)]
 
 
-def test_a_line_that_is_not_as_it_was_written_explains_nothing(audited: Folder) -> None:
+def test_a_corrupt_ledger_line_is_no_entry(audited: Folder) -> None:
     content = audited.paths.ledger_file.read_bytes()
     place = content.index(AGAIN.encode())
     audited.paths.ledger_file.write_bytes(content[:place] + b"A" + content[place + 1 :])
@@ -208,7 +207,7 @@ def test_a_pair_without_a_readable_blind_control_stays_on_the_leaderboard(folder
     assert values(folder.paths, "SELECT DISTINCT blind_auroc, margin FROM leaderboard") == [(None, None)]
 
 
-def test_scores_beside_their_examples(warehouse: Path) -> None:
+def test_scores_join_their_examples(warehouse: Path) -> None:
     assert told(
         warehouse,
         "SELECT count(*) = (SELECT count(*) FROM current_scores), count(label), count(excerpt), min(words), max(words)"
@@ -216,7 +215,7 @@ def test_scores_beside_their_examples(warehouse: Path) -> None:
     ) == [(True, 4 * 60 * 22, 4 * 60 * 22, 32, 64)]
 
 
-def test_token_statistics_are_one_row_a_text(audited: Folder) -> None:
+def test_token_statistics_have_one_row_per_text(audited: Folder) -> None:
     audited.write_token_statistics("tiny-125m", ["four five", "six"], part="part-1")
     report = build_warehouse(audited.paths)
     assert report.rows["token_statistics"] == 5
@@ -225,7 +224,7 @@ def test_token_statistics_are_one_row_a_text(audited: Folder) -> None:
     assert rows == [(1, 0.0), (2, -0.5), (3, -1.0)]
 
 
-def test_cards_and_manifests_may_lack_anything(folder: Folder) -> None:
+def test_cards_and_manifests_may_lack_any_field(folder: Folder) -> None:
     paths = folder.paths
     write_json(paths.model_card("abc"), {"name": "half", "parameters": "135M", "context_length": 2048})
     write_json(paths.digest_cache, {"some/file": "digest"})
@@ -252,7 +251,7 @@ def with_digest(audited: Folder, table: str, partition: str, run_id: str) -> Pat
     return file
 
 
-def test_a_file_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
+def test_corrupt_files_are_reported_and_skipped(audited: Folder) -> None:
     files = {
         table: with_digest(audited, table, partition, run_id)
         for table, partition, run_id in (
@@ -269,14 +268,14 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder
         file.write_bytes(content)
     report = build_warehouse(audited.paths)
     assert {one.path for one in report.left_out} == {*files.values()}
-    assert all("it is corrupt" in one.reason for one in report.left_out)
+    assert all("the file is corrupt" in one.reason for one in report.left_out)
     for table, file in files.items():
         assert report.rows[table] == whole.rows[table] - pq.read_metadata(file).num_rows
     where = "WHERE model = 'tiny-125m' AND benchmark = 'notes_32'"
     assert values(audited.paths, f"SELECT DISTINCT run_id FROM current_scores {where}") == [("run-0-notes_32",)]
 
 
-def test_a_part_of_the_cache_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
+def test_a_corrupt_part_of_the_cache_is_reported_and_skipped(audited: Folder) -> None:
     audited.write_token_statistics("tiny-125m", ["four five", "six"], part="part-1")
     folder = audited.paths.token_statistics("base", MODELS["tiny-125m"])
     named = folder / "part-1.parquet"
@@ -291,9 +290,7 @@ def test_a_part_of_the_cache_that_is_not_as_it_was_written_is_refused_by_name(au
     assert part.exists(), "it is set aside by the next audit, which runs its texts again"
 
 
-def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
-    audited: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_build_starts_again_if_a_run_replaces_a_file(audited: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     file, times = with_digest(audited, "examples", "notes_32", "run-examples"), []
     load = build.load_parquet
 
@@ -311,7 +308,7 @@ def test_a_file_that_a_run_replaces_while_it_is_read_is_read_again(
     assert report.left_out == ()
     assert values(audited.paths, "SELECT count(*) FROM examples WHERE benchmark = 'notes_32'") == [(59,)]
     most = 99
-    with pytest.raises(DataError, match=r"runs keep replacing .*examples\.parquet during the build"):
+    with pytest.raises(DataError, match=r"runs replaced .*examples\.parquet during each of 3 attempts"):
         build_warehouse(audited.paths)
     assert values(audited.paths, "SELECT count(*) FROM examples WHERE benchmark = 'notes_32'") == [(59,)]
 
@@ -348,13 +345,13 @@ def test_a_failed_build_leaves_the_earlier_warehouse(audited: Folder, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError, match=r"earlier warehouse is unchanged.*No space left"):
+    with pytest.raises(DataError, match=r"No space left.*earlier warehouse is unchanged"):
         build_warehouse(paths)
     assert paths.warehouse.read_bytes() == before
     assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
 
 
-def test_what_a_killed_build_left_behind_is_cleared(audited: Folder) -> None:
+def test_files_of_a_killed_build_are_removed(audited: Folder) -> None:
     paths = audited.paths
     dead = paths.root / "audit.duckdb.dead.building"
     dead.mkdir()
@@ -363,7 +360,7 @@ def test_what_a_killed_build_left_behind_is_cleared(audited: Folder) -> None:
     assert left_over(paths) == ["audit.duckdb", "audit.duckdb.lock"]
 
 
-def test_a_build_waits_for_another_one_and_says_so(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_waits_for_another_build(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     from filelock import FileLock
 
     monkeypatch.setattr(build, "LOCK_SECONDS", 0.1)
@@ -375,7 +372,7 @@ def test_a_build_waits_for_another_one_and_says_so(folder: Folder, monkeypatch: 
         build_warehouse(folder.paths)
 
 
-def test_names_and_folders_need_no_care(tmp_path: Path) -> None:
+def test_special_characters_in_names_and_folders(tmp_path: Path) -> None:
     folder = Folder(DataPaths(tmp_path / "it's [a] 'da*ta' folder"))
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", "small <2b> $x$", "run/1", DAY + timedelta(days=2))
@@ -391,7 +388,6 @@ def test_findings_on_an_earlier_build_of_a_benchmark_are_marked(audited: Folder)
     before = values(audited.paths, statement)
     assert {current for _, current in before} == {True}
     benchmark = before[0][0]
-    path = audited.paths.benchmark_manifest(benchmark)
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    audited.change_manifest(benchmark, digest="of another build")
     build_warehouse(audited.paths)
     assert values(audited.paths, statement) == [(name, name != benchmark) for name, _ in before]

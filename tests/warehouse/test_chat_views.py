@@ -1,14 +1,15 @@
-"""What the warehouse says of models that answer in words: runs as attempts, and what has no model beside it."""
+"""Views about chat models: attempts, and models without a card and scores."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from made_data_folder import DAY, Folder
+
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
 from .chats import CHAT, CHAT_PAIR, answer_row, document_row, refused_row, write_asking
-from .conftest import DAY, Folder
 
 LATER = DAY + timedelta(days=1)
 ATTEMPTS = "SELECT run_id, settings, tried, unit, found, outcome, is_current FROM attempts WHERE kind = 'asked'"
@@ -52,7 +53,7 @@ def test_a_run_that_asks_nothing_new_concludes_from_earlier_answers(folder: Fold
     assert sees(folder, "SELECT count(*) FROM current_chat_documents") == [(1,)]
 
 
-def test_a_model_without_card_and_scores_is_covered_and_missing_nowhere(folder: Folder) -> None:
+def test_a_model_with_answers_only_is_covered_without_lineage_gaps(folder: Folder) -> None:
     write_asking(folder, [answer_row("one")], [document_row("one")])
     for view in ("lineage_gaps", "leaderboard", "changes_since_last_audit"):
         assert sees(folder, f"FROM {view}") == [], view

@@ -1,4 +1,4 @@
-"""What the configuration asks for, as the warehouse tells it; a broken file is named and stops nothing."""
+"""Tables of the configured models and benchmarks. Broken files are reported and stop no build."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def told(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
     return query_warehouse(workspace.paths.warehouse, sql).to_pylist()
 
 
-def test_models_as_their_entries_say(made: Workspace) -> None:
+def test_models_have_the_values_of_their_entries(made: Workspace) -> None:
     made.write_config(
         "models",
         {
@@ -76,7 +76,7 @@ def test_models_as_their_entries_say(made: Workspace) -> None:
     ]
 
 
-def test_benchmarks_as_their_entries_say_and_whether_they_are_up_to_date(made: Workspace) -> None:
+def test_benchmarks_have_the_values_of_their_entries_and_their_state(made: Workspace) -> None:
     columns = "SELECT benchmark, family, words, design, description, is_up_to_date FROM configured_benchmarks"
     names = ("benchmark", "family", "words", "design", "description", "is_up_to_date")
     made_up = [("made_8", "made", 8, "temporal", "made up"), ("made_16", "made", 16, "temporal", "made up")]
@@ -97,7 +97,7 @@ def test_benchmarks_as_their_entries_say_and_whether_they_are_up_to_date(made: W
     assert told(made, columns) == rows(up_to_date=None)
 
 
-def test_titles_name_the_length_where_there_are_several_and_rebuild_nothing(made: Workspace) -> None:
+def test_titles_name_the_length_if_there_are_several(made: Workspace) -> None:
     made.write_benchmarks(made=temporal([8, 16], title="Notes"), other=temporal([8], title="Talks"))
     columns = "SELECT benchmark, title, is_up_to_date FROM configured_benchmarks ORDER BY benchmark"
     assert [tuple(row.values()) for row in told(made, columns)] == [
@@ -135,7 +135,7 @@ def up_to_date(made: Workspace) -> dict[str, bool | None]:
     return {name: is_built_as_configured(name, planner) for name in state.specs}
 
 
-def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:
+def test_an_unreadable_manifest_leaves_the_state_unknown(made: Workspace) -> None:
     made.paths.benchmark_manifest("made_8").write_text("[]", encoding="utf-8")
     made.paths.benchmark_manifest("made_16").write_text("{}", encoding="utf-8")
     assert up_to_date(made) == {"made_8": None, "made_16": None, "other_8": None}
@@ -169,7 +169,7 @@ def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypat
         ),
     ],
 )
-def test_a_broken_file_is_named_and_the_other_one_counts(made: Workspace, name: str, damage: str) -> None:
+def test_a_broken_file_is_reported_and_the_other_file_is_read(made: Workspace, name: str, damage: str) -> None:
     made.write_models(one={"path": Path("weights")})
     file = made.config / f"{name}.yaml"
     if damage in ("missing", "folder"):
@@ -191,7 +191,7 @@ def test_a_broken_file_is_named_and_the_other_one_counts(made: Workspace, name: 
     assert counts == {"models": 1, "benchmarks": 3, name: int(damage == "wrong entry" and name == "models")}
 
 
-def test_a_broken_entry_is_named_and_counts_as_configured_still(made: Workspace) -> None:
+def test_a_broken_entry_is_reported_and_stays_configured(made: Workspace) -> None:
     made.write_models(one={"path": Path("weights"), "colour": "red"}, two={"path": Path("weights")})
     made.write_benchmarks(made=temporal([8, 16], member_befor=1), other=temporal([8]))
     report = build_warehouse(made.paths)

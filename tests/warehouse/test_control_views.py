@@ -1,42 +1,37 @@
-"""What the warehouse and the report make of controls, of studies of them, and of groups of unlabelled texts."""
+"""Views and report sections about controls, their studies, and groups of unlabelled texts."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from copy import deepcopy
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from ledger_lines import rewrite_lines
+from made_data_folder import DAY, MODELS, Folder
 from made_rows import make_table
 
 from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.picture_data import build_study_panels
-from audit_pipeline.store.files import read_json, write_json, write_table
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CONTROL_STUDIES, canonical_json
 from audit_pipeline.warehouse.query import open_read_only
 
-from .conftest import DAY, MODELS, Folder
+from .conftest import copy_folder
 
 EXPOSED, TWIN = MODELS
 
 
 def study_rows(setting: str, values: list[object], aurocs: list[float], seed: int = 1) -> list[dict[str, object]]:
-    return [
-        {
-            **{"study": "how_often", "control": "check", "setting": setting, "value": canonical_json(value)},
-            **{"detector": detector, "parameters": "{}", "seed": seed, "n_members": 30, "n_nonmembers": 30},
-            "run_id": "run-study",
-            "auroc": auroc - (0.1 if detector == "loss" else 0.0),
-            **{"ci_low": auroc - 0.15, "ci_high": min(1.0, auroc + 0.05)},
-        }
-        for value, auroc in zip(values, aurocs, strict=True)
-        for detector in ("min_k", "loss")
-    ]
+    rows: list[dict[str, object]] = []
+    for value, auroc in zip(values, aurocs, strict=True):
+        for detector, difference in (("min_k", 0.0), ("loss", 0.1)):
+            row = {"study": "how_often", "control": "check", "setting": setting, "value": canonical_json(value)}
+            row |= {"detector": detector, "parameters": "{}", "seed": seed, "run_id": "run-study"}
+            interval = {"ci_low": auroc - 0.15, "ci_high": min(1.0, auroc + 0.05)}
+            rows.append({**row, **interval, "auroc": auroc - difference})
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +42,10 @@ def checked_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Fold
     made.write_examples("notes_32")
     for place, (model, signal) in enumerate(((EXPOSED, 3.0), (TWIN, 0.0))):
         made.write_audit("notes_32", model, f"run-{place}", DAY + timedelta(hours=place), signal=signal, blind=0.51)
-        made.write_card(model)
-        card = made.paths.model_card(MODELS[model])
         role = ("exposed", "twin")[place]
-        write_json(card, {**read_json(card), "resolved_from": f"control check, {role}: version abc"})
+        made.write_card(model, resolved_from=f"control check, {role}: version abc")
     rows = study_rows("occurrences", [1, 2, 10], [0.6, 0.7, 0.99]) + study_rows("learning_rate", [0.001], [0.8])
-    write_table(made.paths.study("how_often"), make_table(CONTROL_STUDIES, rows))
-    made.write_lineage("control_studies", "how_often", "run-study", DAY)
+    made.write_file("control_studies", "how_often", "run-study", rows)
     build_warehouse(made.paths)
     return made
 
@@ -61,27 +53,18 @@ def checked_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Fold
 @pytest.fixture
 def checked(checked_once: Folder, tmp_path: Path) -> Folder:
     """A copy of its own for every test, not built yet."""
-    ignored = shutil.ignore_patterns("audit.duckdb*")
-    shutil.copytree(checked_once.paths.root, tmp_path / "data", ignore=ignored)
-    return Folder(DataPaths(tmp_path / "data"), examples=deepcopy(checked_once.examples))
+    return copy_folder(checked_once, tmp_path / "data")
 
 
-def told(paths: DataPaths, statement: str) -> list[tuple[object, ...]]:
-    with open_read_only(paths.warehouse) as connection:
-        return connection.sql(statement).fetchall()
-
-
-def test_exposed_and_twin_stand_side_by_side(checked_once: Folder) -> None:
-    rows = told(
-        checked_once.paths, "SELECT control, detector, exposed_auroc, twin_auroc, blind_auroc FROM instrument_check"
-    )
+def test_the_instrument_check_compares_exposed_and_twin(checked_once: Folder) -> None:
+    rows = checked_once.query("SELECT control, detector, exposed_auroc, twin_auroc, blind_auroc FROM instrument_check")
     leaderboard = {
         (model, detector): auroc
-        for model, detector, auroc in told(
-            checked_once.paths, "SELECT model, detector, auroc FROM leaderboard_history WHERE is_latest"
+        for model, detector, auroc in checked_once.query(
+            "SELECT model, detector, auroc FROM leaderboard_history WHERE is_latest"
         )
     }
-    assert told(checked_once.paths, "FROM leaderboard") == [], "controls are no audited models"
+    assert checked_once.query("FROM leaderboard") == [], "controls are no audited models"
     assert {row[1] for row in rows} == {"loss", "zlib", "min_k", "min_k_plus_plus"}
     for control, detector, exposed, unexposed, blind in rows:
         assert (control, blind) == ("check", 0.51)
@@ -91,7 +74,7 @@ def test_exposed_and_twin_stand_side_by_side(checked_once: Folder) -> None:
 
 
 def test_studies_join_to_their_lineage(checked_once: Folder, checked: Folder) -> None:
-    [(count,)] = told(checked_once.paths, "SELECT count(*) FROM control_studies JOIN lineage USING (run_id)")
+    [(count,)] = checked_once.query("SELECT count(*) FROM control_studies JOIN lineage USING (run_id)")
     assert count == 8
     with open_read_only(checked_once.paths.warehouse) as connection:
         assert len(connection.table("lineage_gaps")) == 0
@@ -102,9 +85,8 @@ def test_studies_join_to_their_lineage(checked_once: Folder, checked: Folder) ->
 def test_groups_by_their_mean_against_a_twin_in_python(checked_once: Folder) -> None:
     statement = """SELECT "group", texts, mean_score, rank_in_benchmark FROM group_scores
         WHERE model = $$tiny-125m$$ AND detector = 'loss' ORDER BY rank_in_benchmark"""
-    rows = told(checked_once.paths, statement)
-    scores = told(
-        checked_once.paths,
+    rows = checked_once.query(statement)
+    scores = checked_once.query(
         """SELECT "group", score FROM scores_with_examples
         WHERE model = $$tiny-125m$$ AND detector = 'loss' AND status = 'ok'""",
     )
@@ -138,8 +120,7 @@ def test_the_report_shows_the_check_and_a_picture_of_the_study(checked_once: Fol
 
 @pytest.mark.usefixtures("quick_audits")
 def test_a_model_that_is_no_longer_of_a_control_is_an_answer(checked: Folder, tmp_path: Path) -> None:
-    card = checked.paths.model_card(MODELS[TWIN])
-    write_json(card, {**read_json(card), "resolved_from": "a folder"})
+    checked.write_card(TWIN, resolved_from="a folder")
     build_warehouse(checked.paths)
     both = build_reports(checked.paths.warehouse, tmp_path)
     across = json.loads(json_copy_path(both.path).read_text(encoding="utf-8"))
@@ -148,7 +129,7 @@ def test_a_model_that_is_no_longer_of_a_control_is_an_answer(checked: Folder, tm
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_unlabelled_texts_are_told_by_group(checked: Folder, tmp_path: Path) -> None:
+def test_unlabelled_texts_are_reported_by_group(checked: Folder, tmp_path: Path) -> None:
     for row in checked.examples["notes_32"]:
         row["label"] = None
     checked.rewrite_examples("notes_32")
@@ -160,7 +141,7 @@ def test_unlabelled_texts_are_told_by_group(checked: Folder, tmp_path: Path) -> 
     assert page.count("<h4>By group</h4>") == 1
     statement = """SELECT "group" FROM group_scores WHERE detector = 'min_k_plus_plus' AND model = 'tiny-125m'
         AND parameters = '{"k":0.2}' ORDER BY mean_score DESC LIMIT 1"""
-    [(first,)] = told(checked.paths, statement)
+    [(first,)] = checked.query(statement)
     assert f'<td class="n">1</td><th scope="row"><bdi>{first}</bdi></th>' in page
 
 

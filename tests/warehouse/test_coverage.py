@@ -1,4 +1,4 @@
-"""Every pair has exactly one status: what its plan says, on a data folder as people change it."""
+"""The status of every pair while users change data folder and configuration."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, make_family, write_config
 
-from audit_pipeline.pipeline.registry import build_warehouse, get_stage
-from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
+from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import open_read_only
-
-from .conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
 
 
 @dataclass
@@ -44,17 +44,16 @@ def live(audited: Folder, tmp_path: Any) -> Audited:
 ALL_DONE = {(model, benchmark): ("done", None) for model in MODELS for benchmark in BENCHMARKS}
 
 
-def test_a_fault_and_the_run_that_made_up_for_it(live: Audited) -> None:
+def test_a_failure_lasts_until_the_next_successful_run(live: Audited) -> None:
     pair = ("tiny-125m", "speeches_64")
-    live.folder.write_outcome("speeches_64", "tiny-125m", "r7", DAY + timedelta(days=2), "failed", "out of memory")
+    live.folder.write_outcome(Pair("speeches_64", "tiny-125m"), "r7", "failed", "out of memory")
     assert live.changed() == {pair: ("failed", "out of memory")}
     live.folder.write_audit("speeches_64", "tiny-125m", "r8", DAY + timedelta(days=3))
     assert live.changed() == {}
 
 
 def test_another_build_of_a_benchmark_and_scores_that_are_not_an_audit(live: Audited) -> None:
-    path = live.folder.paths.benchmark_manifest("notes_32")
-    write_json(path, {**read_json(path), "digest": "of another build"})
+    live.folder.change_manifest("notes_32", digest="of another build")
     live.folder.paths.run_file("evaluations", "speeches_64|tiny-125m", "run-0-speeches_64").unlink()
     assert live.changed() == {
         **{(model, "notes_32"): ("stale", "the benchmark was rebuilt") for model in MODELS},
@@ -62,8 +61,8 @@ def test_another_build_of_a_benchmark_and_scores_that_are_not_an_audit(live: Aud
     }
 
 
-def test_a_benchmark_taken_out_of_the_configuration_is_not_done_silently(live: Audited) -> None:
-    write_config(live.config, speeches=temporal("speeches", 64))
+def test_a_benchmark_removed_from_the_configuration_is_stale(live: Audited) -> None:
+    write_config(live.config, speeches=make_family("speeches", 64))
     removed = "the benchmark is no longer in the configuration"
     assert live.changed() == {(model, "notes_32"): ("stale", removed) for model in MODELS}
     live.folder.paths.benchmark_manifest("notes_32").unlink()
@@ -77,8 +76,8 @@ def test_a_configuration_that_cannot_be_read_removes_nothing(live: Audited) -> N
 
 
 def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
-    families = {source: temporal(source, length) for source, length in BENCHMARKS.values()}
-    write_config(live.config, [*MODELS, "new"], **families, more=temporal("notes", 8))
+    families = {source: make_family(source, length) for source, length in BENCHMARKS.values()}
+    write_config(live.config, [*MODELS, "new"], **families, more=make_family("notes", 8))
     unbuilt = ("missing", "benchmark more_8: it has not been built")
     assert live.changed() == {
         ("new", "notes_32"): ("missing", "never audited"),
@@ -87,16 +86,16 @@ def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
     }
 
 
-def test_other_files_under_a_models_name_and_the_first_ones_again(live: Audited) -> None:
-    live.folder.write_card("tiny-125m", "another", DAY + timedelta(days=2))
-    changed = ("stale", "the model's files changed")
+def test_changed_model_files_make_pairs_stale_until_they_are_back(live: Audited) -> None:
+    live.folder.write_card("tiny-125m", "another", first_loaded_at=(DAY + timedelta(days=2)).isoformat())
+    changed = ("stale", "the model's files changed since")
     assert live.changed() == {("tiny-125m", benchmark): changed for benchmark in BENCHMARKS}
     # Back to the first files: no card tells, since theirs is an old one, but the run that used them does.
     live.folder.write_audit("notes_32", "tiny-125m", "back", DAY + timedelta(days=3))
     assert live.changed() == {}
 
 
-def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
+def test_a_model_that_is_not_configured_is_covered(live: Audited) -> None:
     write_config(live.config, ["tiny-125m"])
     assert live.coverage() == ALL_DONE
     with open_read_only(live.folder.paths.warehouse) as connection:
@@ -104,7 +103,7 @@ def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
     assert outside == [("small <2b> $x$",)]
 
 
-def test_what_a_pair_rests_on_beside_benchmark_and_files(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_inputs_of_a_pair_make_it_stale(live: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(get_stage("evaluations").__dict__, "code_version", "another")
     assert set(live.changed().values()) == {("stale", "the code that evaluates changed")}
     monkeypatch.setitem(get_stage("scores").__dict__, "code_version", "another")

@@ -1,4 +1,4 @@
-"""The views that an exhibit rests on: attempts, plans and deviations, rival explanations, dose and response."""
+"""The views for a court: attempts, plans and deviations, rival explanations, dose and response."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from made_rows import make_table
+from made_data_folder import (
+    DAY,
+    DETECTORS,
+    MODELS,
+    SEARCHED,
+    Folder,
+    Row,
+    Searched,
+    make_grid_row,
+    make_rate,
+    make_searched,
+    make_window,
+)
 
-from audit_pipeline.pipeline.registry import build_warehouse
-from audit_pipeline.store.files import read_json, read_table, table_from_rows, write_json, write_table
-from audit_pipeline.tables import CORPUS_OVERLAP, EXAMPLES, PLANS, Pair, canonical_json, digest
-
-from .conftest import DAY, DETECTORS, MODELS, Folder
-from .decided import told, write_rows
-from .extracted import Extracted, Window, grid_row, rate_row, write_extraction, write_plan
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.store.files import read_table
+from audit_pipeline.tables import PLANS, Pair, canonical_json, digest
 
 TINY, SMALL = MODELS
 PAIR = Pair("notes_32", TINY)
@@ -24,16 +32,17 @@ BOOK, OTHER, THIRD = (f"notes:project{place}:{place}" for place in range(3))
 HOUR = timedelta(hours=1)
 
 
-def shelf(*windows: Window, held_out: float = 1e-30) -> list[Extracted]:
+def shelf(*windows: Row, held_out: float = 1e-30) -> list[Searched]:
     """Two audited documents, the first with these windows, and one that is held out."""
     return [
-        Extracted(BOOK, windows),
-        Extracted(OTHER, [Window(100, 200, 1e-9, strength=1)]),
-        Extracted(THIRD, [Window(100, 200, held_out, strength=1)], side="held_out"),
+        make_searched(BOOK, *windows),
+        make_searched(OTHER, make_window(100, 200, 1e-9, strength=1)),
+        make_searched(THIRD, make_window(100, 200, held_out, strength=1), side="held_out"),
     ]
 
 
-FOUND = Window(200, 300, 0.2, strength=1)
+FOUND = make_window(200, 300, 0.2, strength=1)
+FOUND_AGAIN = make_window(210, 310, 0.01)
 
 
 @pytest.fixture
@@ -42,33 +51,29 @@ def searched(folder: Folder) -> Folder:
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     folder.write_card(TINY)
-    write_extraction(folder, PAIR, "run-vain", DAY, shelf(Window(200, 300, 1e-9, strength=1)))
-    write_plan(folder, PAIR, "run-plan", DAY + HOUR, texts_in_cache=3)
-    grid = [grid_row(BOOK, "audited", prefix, 50, p) for prefix, p in ((50, 0.2), (100, 1e-6), (150, 0.01))]
-    grid.append(grid_row(THIRD, "held_out", 100, 50, 0.5))
-    write_extraction(folder, PAIR, "run-search", DAY + 5 * HOUR, shelf(FOUND, FOUND_AGAIN), grid=grid)
+    folder.write_search(PAIR, "run-vain", DAY, shelf(make_window(200, 300, 1e-9, strength=1)))
+    folder.write_plan(PAIR, "run-plan", DAY + HOUR, texts_in_cache=3)
+    grid = [make_grid_row(BOOK, "audited", prefix, 50, p) for prefix, p in ((50, 0.2), (100, 1e-6), (150, 0.01))]
+    grid.append(make_grid_row(THIRD, "held_out", 100, 50, 0.5))
+    folder.write_search(PAIR, "run-search", DAY + 5 * HOUR, shelf(FOUND, FOUND_AGAIN), grid=grid)
     return folder
-
-
-FOUND_AGAIN = Window(210, 310, 0.01)
 
 
 def sees(folder: Folder, sql: str) -> list[tuple[Any, ...]]:
     build_warehouse(folder.paths)
-    return told(folder.paths, sql)
+    return folder.query(sql)
 
 
 def copy_benchmark(folder: Folder, name: str, *, documents: bool) -> None:
-    """A benchmark of the texts of notes_32, of the same documents or of others that have the same texts."""
-    rows = [
-        {**row, "benchmark": name, **({} if documents else {"document_id": f"{name}:{place}"})}
-        for place, row in enumerate(folder.examples["notes_32"])
-    ]
-    write_table(folder.paths.examples(name), table_from_rows(rows, EXAMPLES))
-    folder.write_lineage("examples", name, "run-examples", DAY)
+    """Write a benchmark with the texts of notes_32, of the same documents or of other documents."""
+    rows: list[dict[str, Any]] = []
+    for place, row in enumerate(folder.examples["notes_32"]):
+        others = {} if documents else {"document_id": f"{name}:{place}"}
+        rows.append({**row, "benchmark": name, **others})
+    folder.write_file("examples", name, "run-examples", rows)
 
 
-def test_every_run_counts_with_what_it_tried_and_found(searched: Folder) -> None:
+def test_attempts_count_settings_windows_and_findings(searched: Folder) -> None:
     rows = sees(
         searched, "SELECT run_id, kind, settings, tried, unit, found, plan_sha256 IS NOT NULL, is_current FROM attempts"
     )
@@ -80,18 +85,18 @@ def test_every_run_counts_with_what_it_tried_and_found(searched: Folder) -> None
     ]
 
 
-def test_a_run_whose_rows_were_deleted_is_an_attempt_all_the_same(searched: Folder) -> None:
+def test_a_run_with_deleted_rows_is_still_an_attempt(searched: Folder) -> None:
     searched.paths.run_file("document_memorisation", PAIR.partition, "run-vain").unlink()
     rows = sees(searched, "SELECT found, outcome FROM attempts WHERE run_id = 'run-vain'")
     assert rows == [(None, "not known: rows or answer are not there")]
 
 
-def test_detectors_and_runs_on_the_same_documents_elsewhere(searched: Folder) -> None:
+def test_attempts_include_other_benchmarks_with_the_same_documents(searched: Folder) -> None:
     searched.write_audit("notes_32", TINY, "run-scores", DAY + 6 * HOUR)
     for name, documents in (("same_documents", True), ("other_documents", False)):
         copy_benchmark(searched, name, documents=documents)
-        write_extraction(searched, Pair(name, TINY), f"run-{name}", DAY + 2 * HOUR, shelf(FOUND))
-    write_extraction(searched, Pair("same_documents", SMALL), "run-small", DAY + 2 * HOUR, shelf(FOUND))
+        searched.write_search(Pair(name, TINY), f"run-{name}", DAY + 2 * HOUR, shelf(FOUND))
+    searched.write_search(Pair("same_documents", SMALL), "run-small", DAY + 2 * HOUR, shelf(FOUND))
     rows = sees(
         searched,
         "SELECT run_id, kind, settings, tried, unit, same_texts_as FROM attempts WHERE benchmark = 'notes_32'"
@@ -105,46 +110,41 @@ def test_detectors_and_runs_on_the_same_documents_elsewhere(searched: Folder) ->
 
 
 @pytest.mark.parametrize("shared", ["held out in both", "audited here and held out there", "audited in both"])
-def test_only_audited_documents_make_another_run_one_on_these_texts(folder: Folder, shared: str) -> None:
+def test_only_shared_audited_documents_count_as_the_same_texts(folder: Folder, shared: str) -> None:
     """Two shelves of one model: of the documents of the first, the second takes those of one side alone."""
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     folder.write_card(TINY)
     taken = 1 if shared.startswith("audited") else 0
-    rows = [
-        {
-            **row,
-            "benchmark": "second",
-            "label": 1 if shared == "audited in both" else 0,
-            **({} if row["label"] == taken else {"document_id": f"second:{place}"}),
-        }
-        for place, row in enumerate(folder.examples["notes_32"])
-    ]
-    write_table(folder.paths.examples("second"), table_from_rows(rows, EXAMPLES))
-    folder.write_lineage("examples", "second", "run-examples", DAY)
-    write_extraction(folder, PAIR, "run-first", DAY, shelf(FOUND))
-    write_extraction(folder, Pair("second", TINY), "run-second", DAY + HOUR, shelf(FOUND))
+    rows: list[dict[str, Any]] = []
+    for place, row in enumerate(folder.examples["notes_32"]):
+        others = {} if row["label"] == taken else {"document_id": f"second:{place}"}
+        label = 1 if shared == "audited in both" else 0
+        rows.append({**row, "benchmark": "second", "label": label, **others})
+    folder.write_file("examples", "second", "run-examples", rows)
+    folder.write_search(PAIR, "run-first", DAY, shelf(FOUND))
+    folder.write_search(Pair("second", TINY), "run-second", DAY + HOUR, shelf(FOUND))
     found = sees(folder, "SELECT run_id FROM attempts WHERE benchmark = 'notes_32' AND same_texts_as IS NOT NULL")
     assert found == ([("run-second",)] if shared == "audited in both" else [])
 
 
-def test_what_was_sealed_before_the_current_search_is_in_force(searched: Folder) -> None:
-    write_plan(searched, PAIR, "run-late", DAY + 7 * HOUR)
+def test_the_last_plan_before_the_search_is_in_force(searched: Folder) -> None:
+    searched.write_plan(PAIR, "run-late", DAY + 7 * HOUR)
     columns = "kind, sealed_at, timestamped_at, passes_before, texts_in_cache, plans_sealed, deviations"
     assert sees(searched, f"SELECT {columns} FROM plan_in_force") == [("search", DAY + HOUR, None, 1, 3, 2, 0)]
-    assert told(searched.paths, "FROM plan_deviations") == []
+    assert searched.query("FROM plan_deviations") == []
 
 
-def test_a_search_without_a_grid_is_no_attempt_at_one(folder: Folder) -> None:
-    write_extraction(folder, PAIR, "run-search", DAY, shelf(FOUND))
-    at_search = canonical_json({"prefix": 50, "suffix": 50, "stride": "coarse-to-fine"})
-    write_rows(folder, "extraction_grid", PAIR, "run-search", DAY, [], asset_key="extraction", settings=at_search)
+def test_a_search_without_a_grid_is_no_grid_attempt(folder: Folder) -> None:
+    folder.write_search(PAIR, "run-search", DAY, shelf(FOUND))
+    at_search = canonical_json(SEARCHED)
+    folder.write_rows("extraction_grid", PAIR, "run-search", DAY, [], asset_key="extraction", settings=at_search)
     assert sees(folder, "SELECT kind FROM attempts") == [("search",)]
 
 
-def test_nothing_sealed_is_nothing_planned(folder: Folder) -> None:
-    write_extraction(folder, PAIR, "run-search", DAY, shelf(FOUND))
-    write_plan(folder, PAIR, "run-late", DAY + HOUR)
+def test_without_an_earlier_plan_nothing_is_planned(folder: Folder) -> None:
+    folder.write_search(PAIR, "run-search", DAY, shelf(FOUND))
+    folder.write_plan(PAIR, "run-late", DAY + HOUR)
     columns = "plan_sha256, passes_before, deviations, plans_sealed, planned_beforehand"
     assert sees(folder, f"SELECT {columns} FROM plan_in_force") == [(None, None, None, 1, False)]
 
@@ -161,23 +161,23 @@ PLANNED: list[tuple[Mapping[str, Any], bool]] = [
 ]
 
 
-def test_what_is_planned_beforehand(folder: Folder) -> None:
+def test_planned_beforehand(folder: Folder) -> None:
     """A benchmark a case."""
     for place, (plan, _) in enumerate(PLANNED):
         pair = Pair(f"case_{place}", TINY)
-        write_plan(folder, pair, "run-plan", DAY, **plan)
-        write_extraction(folder, pair, "run-search", DAY + HOUR, shelf(FOUND))
-        write_plan(folder, pair, "run-late", DAY + 3 * HOUR, headline="later")
+        folder.write_plan(pair, "run-plan", DAY, **plan)
+        folder.write_search(pair, "run-search", DAY + HOUR, shelf(FOUND))
+        folder.write_plan(pair, "run-late", DAY + 3 * HOUR, headline="later")
     rows = sees(folder, "SELECT benchmark, planned_beforehand FROM plan_in_force ORDER BY benchmark")
     assert rows == [(f"case_{place}", planned) for place, (_, planned) in enumerate(PLANNED)]
 
 
-def test_what_came_before_the_plan_makes_it_none(folder: Folder) -> None:
+def test_a_pass_before_the_plan_means_not_planned_beforehand(folder: Folder) -> None:
     folder.write_examples("notes_32")
     copy_benchmark(folder, "same_documents", documents=True)
-    write_extraction(folder, Pair("same_documents", TINY), "run-elsewhere", DAY, shelf(FOUND))
-    write_plan(folder, PAIR, "run-plan", DAY + HOUR)
-    write_extraction(folder, PAIR, "run-search", DAY + 2 * HOUR, shelf(FOUND))
+    folder.write_search(Pair("same_documents", TINY), "run-elsewhere", DAY, shelf(FOUND))
+    folder.write_plan(PAIR, "run-plan", DAY + HOUR)
+    folder.write_search(PAIR, "run-search", DAY + 2 * HOUR, shelf(FOUND))
     rows = sees(folder, "SELECT passes_before, planned_beforehand FROM plan_in_force WHERE benchmark = 'notes_32'")
     assert rows == [(1, False)]
 
@@ -195,7 +195,7 @@ DEVIATIONS: list[tuple[Mapping[str, object], Mapping[str, object], list[Deviatio
     ),
     (
         {},
-        {"settings": canonical_json({"prefix": 30, "suffix": 50, "stride": "coarse-to-fine", "characters": 400})},
+        {"settings": {**SEARCHED, "prefix": 30, "characters": 400}},
         [("setting of the search: characters", None, "400"), ("setting of the search: prefix", "50", "30")],
     ),
     (
@@ -209,26 +209,26 @@ DEVIATIONS: list[tuple[Mapping[str, object], Mapping[str, object], list[Deviatio
 ]
 
 
-def test_a_deviation_has_its_name(folder: Folder) -> None:
+def test_deviations_from_a_plan_are_named(folder: Folder) -> None:
     """A benchmark a case."""
     for place, (changes, lineage, _) in enumerate(DEVIATIONS):
         pair = Pair(f"case_{place}", TINY)
-        write_plan(folder, pair, "run-plan", DAY, **changes)
-        write_extraction(folder, pair, "run-search", DAY + HOUR, shelf(FOUND), **lineage)
+        folder.write_plan(pair, "run-plan", DAY, **changes)
+        folder.write_search(pair, "run-search", DAY + HOUR, shelf(FOUND), **lineage)
     rows = sees(folder, "SELECT benchmark, item, planned, found FROM plan_deviations")
-    counts = dict(told(folder.paths, "SELECT benchmark, deviations FROM plan_in_force"))
+    counts = dict(folder.query("SELECT benchmark, deviations FROM plan_in_force"))
     for place, (_, _, expected) in enumerate(DEVIATIONS):
         assert [row[1:] for row in rows if row[0] == f"case_{place}"] == expected
         assert counts[f"case_{place}"] == len(expected)
 
 
 def test_a_plan_that_was_changed_after_it_was_sealed(folder: Folder) -> None:
-    sealed = write_plan(folder, PAIR, "run-plan", DAY)
+    sealed = folder.write_plan(PAIR, "run-plan", DAY)
     file = folder.paths.run_file("plans", PAIR.partition, "run-plan")
     (row,) = read_table(file, PLANS, label="the plan").to_pylist()
     changed = row["plan"].replace('"alpha":0.05', '"alpha":0.5')
-    write_rows(folder, "plans", PAIR, "run-plan", DAY, [{**row, "plan": changed}])
-    write_extraction(folder, PAIR, "run-search", DAY + HOUR, shelf(FOUND))
+    folder.write_rows("plans", PAIR, "run-plan", DAY, [{**row, "plan": changed}])
+    folder.write_search(PAIR, "run-search", DAY + HOUR, shelf(FOUND))
     ((item, planned, found),) = sees(folder, "SELECT item, planned, found FROM plan_deviations")
     assert (item, planned) == ("sha256 of the plan", sealed)
     assert found != sealed
@@ -241,8 +241,8 @@ def verdicts(folder: Folder) -> dict[int, tuple[str | None, str]]:
     }
 
 
-def test_explanations_that_nothing_tested_say_so(folder: Folder) -> None:
-    write_extraction(folder, PAIR, "run", DAY, [Extracted(BOOK, [FOUND]), Extracted(OTHER, [FOUND])])
+def test_untested_explanations_are_marked(folder: Folder) -> None:
+    folder.write_search(PAIR, "run", DAY, [make_searched(BOOK, FOUND), make_searched(OTHER, FOUND)])
     assert verdicts(folder) == {
         **dict.fromkeys((1, 2, 3, 4, 5, 7), (None, "not tested")),
         6: ("windows: 0 of 2", "excluded"),
@@ -250,44 +250,34 @@ def test_explanations_that_nothing_tested_say_so(folder: Folder) -> None:
 
 
 def test_nothing_found_is_nothing_to_explain(folder: Folder) -> None:
-    write_extraction(folder, PAIR, "run", DAY, shelf(Window(200, 300, 1e-9, strength=1)))
+    folder.write_search(PAIR, "run", DAY, shelf(make_window(200, 300, 1e-9, strength=1)))
     assert {verdict for _, verdict in verdicts(folder).values()} == {"nothing to explain"}
 
 
-def release(folder: Folder, model: str, on: str) -> None:
-    card = folder.paths.model_card(MODELS[model])
-    write_json(card, {**read_json(card), "release_date": on})
-
-
 def overlap(folder: Folder, document: str, verdict: str, *, is_complete: bool) -> None:
-    """Every text of notes_32 was looked for in a corpus; those of a document have this verdict."""
-    rows = [
-        {
-            **{"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"], "is_complete": is_complete},
-            "verdict": verdict if row["document_id"] == document else "not found",
-        }
-        for row in folder.examples["notes_32"]
-    ]
-    file = CORPUS_OVERLAP.file_of(folder.paths, "notes_32|open")
-    assert file is not None
-    write_table(file, make_table(CORPUS_OVERLAP, rows))
-    folder.write_lineage("corpus_overlap", "notes_32|open", "run-overlap", DAY, benchmark_digest=digest("notes_32"))
+    """Write a search of a corpus for the texts of notes_32. The texts of one document have this verdict."""
+    rows: list[Row] = []
+    for row in folder.examples["notes_32"]:
+        found = verdict if row["document_id"] == document else "not found"
+        named = {"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"]}
+        rows.append({**named, "is_complete": is_complete, "verdict": found})
+    versions = {"benchmark_digest": digest("notes_32")}
+    folder.write_file("corpus_overlap", "notes_32|open", "run-overlap", rows, **versions)
 
 
 def test_each_explanation_by_its_own_test(folder: Folder) -> None:
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     folder.write_card(TINY)
-    release(folder, TINY, "2024-11-01")
     windows = [
-        Window(200, 300, 0.2, strength=1, reference=1e-9, prior=1e-9),
-        Window(400, 500, 0.2, set_apart="in several documents"),
-        Window(600, 700, 0.2, set_apart="repeats its prefix"),
-        Window(800, 900, 0.2, set_apart="predictable", reference=0.1, prior=1e-9),
-        Window(900, 950, 0.2, set_apart="likely anyway", prior=0.1),
+        make_window(200, 300, 0.2, strength=1, reference=1e-9, prior=1e-9),
+        make_window(400, 500, 0.2, set_apart="in several documents"),
+        make_window(600, 700, 0.2, set_apart="repeats its prefix"),
+        make_window(800, 900, 0.2, set_apart="predictable", reference=0.1, prior=1e-9),
+        make_window(900, 950, 0.2, set_apart="likely anyway", prior=0.1),
     ]
     overlap(folder, BOOK, "found", is_complete=False)
-    write_extraction(folder, PAIR, "run", DAY, shelf(*windows, held_out=0.01))
+    folder.write_search(PAIR, "run", DAY, shelf(*windows, held_out=0.01))
     apart = "windows: 1 of 5; they are set apart and count nowhere"
     found = verdicts(folder)
     assert {place: found[place] for place in (1, 3, 4, 6)} == dict.fromkeys((1, 3, 4, 6), (apart, "applies in part"))
@@ -296,10 +286,10 @@ def test_each_explanation_by_its_own_test(folder: Folder) -> None:
     assert found[7] == ("documents: 1 of 1; released 2024-11-01", "applies")
     assert found[5][1] == "not excluded"
 
-    release(folder, TINY, "2026-01-01")
+    folder.write_card(TINY, release_date="2026-01-01")
     overlap(folder, OTHER, "found", is_complete=True)
-    others = [Extracted(f"new:{n}", [Window(1, 2, 1e-9)], side="held_out") for n in range(18)]
-    write_extraction(folder, PAIR, "run-2", DAY + HOUR, [*shelf(FOUND), *others])
+    others = [make_searched(f"new:{n}", make_window(1, 2, 1e-9), side="held_out") for n in range(18)]
+    folder.write_search(PAIR, "run-2", DAY + HOUR, [*shelf(FOUND), *others])
     found = verdicts(folder)
     assert found[2] == ("documents: 0 of 1; searched: open", "excluded")
     assert found[7] == ("documents: 0 of 1; released 2026-01-01", "excluded")
@@ -307,7 +297,7 @@ def test_each_explanation_by_its_own_test(folder: Folder) -> None:
 
 
 def test_too_few_held_out_documents_exclude_nothing(folder: Folder) -> None:
-    write_extraction(folder, PAIR, "run", DAY, shelf(FOUND))
+    folder.write_search(PAIR, "run", DAY, shelf(FOUND))
     assert verdicts(folder)[5] == (
         "held-out documents: 0 of 1; 95% interval 0.0% to 10.0%; too few to exclude it",
         "not excluded",
@@ -322,20 +312,18 @@ def test_a_document_without_a_date_leaves_the_order_open(folder: Folder) -> None
         if row["document_id"] == BOOK:
             row["published"] = None
     folder.rewrite_examples("notes_32")
-    write_extraction(folder, PAIR, "run", DAY, [Extracted(BOOK, [FOUND]), Extracted(OTHER, [FOUND])])
+    folder.write_search(PAIR, "run", DAY, [make_searched(BOOK, FOUND), make_searched(OTHER, FOUND)])
     assert verdicts(folder)[7] == ("documents: 0 of 2; released 2024-11-01; without a date: 1", "not excluded")
 
 
 def test_dose_and_response_of_a_control(folder: Folder) -> None:
     for model, role in ((TINY, "exposed"), (SMALL, "twin")):
-        folder.write_card(model)
-        card = folder.paths.model_card(MODELS[model])
-        write_json(card, {**read_json(card), "resolved_from": f"control check, {role}: version abc"})
+        folder.write_card(model, resolved_from=f"control check, {role}: version abc")
         rates = [
-            rate_row("occurrences", "8", "audited", threshold, 5 if role == "exposed" else 0, 20)
+            make_rate("occurrences", "8", "audited", threshold, 5 if role == "exposed" else 0, 20)
             for threshold in (0.001, 0.1, None)
         ]
-        write_extraction(folder, Pair("notes_32", model), f"run-{role}", DAY, shelf(FOUND), rates)
+        folder.write_search(Pair("notes_32", model), f"run-{role}", DAY, shelf(FOUND), rates)
     columns = "control, role, rule, occurrences, documents, n_reached, reached, reached_low, reached_high, finished_at"
     rows = sees(folder, f"SELECT {columns} FROM dose_response")
     assert rows == [

@@ -1,4 +1,4 @@
-"""Every table and view as a file: Parquet exact, CSV for people, nothing half written."""
+"""Exports of tables and views: exact Parquet files, CSV for people, no partial files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from made_data_folder import MODELS, Folder
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.registry import build_warehouse
-from audit_pipeline.store.files import read_json, write_json
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse import query as module
 from audit_pipeline.warehouse.query import export, query_warehouse
 from audit_pipeline.warehouse.schema import VIEWS, list_tables
-
-from .conftest import MODELS, Folder
 
 HOSTILE = ('=HYPERLINK("http://x")', "+1+1", "-2+3", "@SUM(1)", "\tx", "\rx", "＝1", "－1", "\nx", "-")
 HARMLESS = ("", "a=b", "-1", "+2.5e3", " =1", "'quoted", 'a "b", c', "two\nlines", "汉字")
@@ -66,7 +64,7 @@ def test_lists_of_numbers_are_json_whatever_they_hold(decided: Path, tmp_path: P
     assert json.loads(text) == ["-Infinity", "Infinity", "NaN", 1.5, None]
 
 
-def test_csv_says_what_the_view_says(decided: Path, tmp_path: Path) -> None:
+def test_csv_has_the_values_of_the_view(decided: Path, tmp_path: Path) -> None:
     export(decided, "current_highlights", tmp_path / "lit.csv")
     (first, *_) = read_csv(tmp_path / "lit.csv")
     (wanted, *_) = query_warehouse(decided, "FROM current_highlights").to_pylist()
@@ -81,16 +79,14 @@ def test_csv_says_what_the_view_says(decided: Path, tmp_path: Path) -> None:
     assert {row["is_current"] for row in board} == {"true"}
 
 
-def test_no_text_is_taken_for_a_formula(folder: Folder, tmp_path: Path) -> None:
+def test_no_exported_text_is_a_formula(folder: Folder, tmp_path: Path) -> None:
     texts = [*HOSTILE, *HARMLESS]
     folder.write_examples("notes_32", n=len(texts))
     for row, text in zip(folder.examples["notes_32"], texts, strict=True):
         row["collection"] = text
     folder.rewrite_examples("notes_32")
-    for place, (name, text) in enumerate(zip(MODELS, ("=1+1", "plain"), strict=True)):
-        folder.write_card(name)
-        card = folder.paths.model_card(MODELS[name])
-        write_json(card, {**read_json(card), "name": text, "place": place})
+    for fingerprint, name in enumerate(("=1+1", "plain")):
+        folder.write_card(name, str(fingerprint))
     warehouse = build_warehouse(folder.paths).path
     export(warehouse, "examples", tmp_path / "examples.csv")
     kept = {row["example_id"]: row["collection"] for row in read_csv(tmp_path / "examples.csv")}
@@ -107,17 +103,17 @@ def test_no_text_is_taken_for_a_formula(folder: Folder, tmp_path: Path) -> None:
     ("name", "file", "words"),
     [
         ("leaderbord", "x.csv", "no table or view 'leaderbord'; did you mean leaderboard"),
-        ("zzzzzzzz", "x.csv", "no table or view 'zzzzzzzz'; .*SHOW TABLES"),
+        ("zzzzzzzz", "x.csv", "no table or view 'zzzzzzzz'. .*SHOW TABLES"),
         ("leaderboard; DROP TABLE scores", "x.csv", "no table or view"),
         ('leaderboard" --', "x.csv", "no table or view"),
         ("duckdb_tables", "x.csv", "no table or view"),
         ("leaderboard", "x.xlsx", r"must end in \.parquet or \.csv"),
         ("leaderboard", "x", r"must end in \.parquet or \.csv"),
         ("leaderboard", "folder.csv", "is a folder"),
-        ("leaderboard", "file/x.csv", "could not be written"),
+        ("leaderboard", "file/x.csv", "cannot write leaderboard to"),
     ],
 )
-def test_what_cannot_be_exported(warehouse: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
+def test_invalid_exports_are_refused(warehouse: Path, tmp_path: Path, name: str, file: str, words: str) -> None:
     (tmp_path / "folder.csv").mkdir()
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(DataError, match=words) as raised:

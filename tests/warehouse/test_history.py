@@ -1,4 +1,4 @@
-"""The state as of a moment or a run, and what changed since."""
+"""The state at a moment or at the end of a run, and the changes since then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ledger_lines import explain_files, rewrite_lines
+from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.store.paths import DataPaths
@@ -14,8 +15,7 @@ from audit_pipeline.tables.sql import quote_literal
 from audit_pipeline.warehouse.query import query_warehouse
 from audit_pipeline.warehouse.schema import OF_RUNS
 
-from .conftest import DAY, MODELS, Folder
-from .decided import NEW_MODEL, OF_PAIR, OLD_MODEL, told, write_chain
+from .decided import NEW_MODEL, OF_PAIR, OLD_MODEL, write_chain
 
 FIRST, SECOND = "run-0-notes_32", "again-notes"
 
@@ -27,11 +27,11 @@ def changes(
 
 
 @pytest.mark.parametrize("table", [table.name for table in OF_RUNS if table.current and table.name != "pair_answers"])
-def test_what_was_known_at_a_moment(built: Folder, table: str) -> None:
+def test_as_of_macros_return_the_rows_of_that_moment(built: Folder, table: str) -> None:
     """The pair's first run ended on 1 March 2026 at nine, its second a day later (scores four minutes before)."""
 
     def runs(moment: str) -> list[tuple[Any, ...]]:
-        return told(built.paths, f"SELECT DISTINCT run_id FROM {table}_as_of({moment}) {OF_PAIR}")
+        return built.query(f"SELECT DISTINCT run_id FROM {table}_as_of({moment}) {OF_PAIR}")
 
     assert runs("'2026-03-01 08:55:00Z'") == []
     assert runs("'2026-03-01 09:00:00Z'") == [(FIRST,)]
@@ -39,35 +39,34 @@ def test_what_was_known_at_a_moment(built: Folder, table: str) -> None:
     assert runs("TIMESTAMPTZ '2026-03-02 09:00:00Z'") == [(SECOND,)]
     assert runs(f"end_of_run('{FIRST}')") == [(FIRST,)]
     assert runs(f"end_of_run('{SECOND}')") == [(SECOND,)]
-    now = told(built.paths, f"SELECT count(*), count(DISTINCT run_id) FROM {table}_as_of(now())")
-    assert now == told(built.paths, f"SELECT count(*), count(DISTINCT run_id) FROM current_{table}")
+    now = built.query(f"SELECT count(*), count(DISTINCT run_id) FROM {table}_as_of(now())")
+    assert now == built.query(f"SELECT count(*), count(DISTINCT run_id) FROM current_{table}")
 
 
-def test_the_leaderboard_of_then_and_of_a_run(built: Folder) -> None:
+def test_leaderboard_as_of_a_moment(built: Folder) -> None:
     columns = "model, benchmark, detector, parameters, auroc, blind_auroc, margin, run_id"
-    assert told(built.paths, f"SELECT {columns} FROM leaderboard_as_of(now()) ORDER BY ALL") == told(
-        built.paths, f"SELECT {columns} FROM leaderboard ORDER BY ALL"
+    assert built.query(f"SELECT {columns} FROM leaderboard_as_of(now()) ORDER BY ALL") == built.query(
+        f"SELECT {columns} FROM leaderboard ORDER BY ALL"
     )
-    was = told(built.paths, f"SELECT detector, auroc FROM leaderboard_as_of('2026-03-01 12:00') {OF_PAIR} ORDER BY 1")
+    was = built.query(f"SELECT detector, auroc FROM leaderboard_as_of('2026-03-01 12:00') {OF_PAIR} ORDER BY 1")
     assert len(was) == 4
-    assert was == told(
-        built.paths,
+    assert was == built.query(
         f"SELECT detector, value FROM evaluations WHERE run_id = '{FIRST}'"
         " AND metric = 'auroc' AND is_default AND detector <> 'blind_control' ORDER BY 1",
     )
 
 
-def test_a_run_without_lineage_is_left_out(decided: Folder) -> None:
+def test_a_run_without_lineage_is_not_in_as_of_rows(decided: Folder) -> None:
     rewrite_lines(decided.paths, lambda fields: None if fields["run_id"] == SECOND else fields)
     build_warehouse(decided.paths)
-    assert told(decided.paths, f"SELECT DISTINCT run_id FROM evaluations_as_of(now()) {OF_PAIR}") == [(FIRST,)]
+    assert decided.query(f"SELECT DISTINCT run_id FROM evaluations_as_of(now()) {OF_PAIR}") == [(FIRST,)]
 
 
-def test_what_changed_since_the_run_before(built: Folder) -> None:
+def test_changes_since_the_previous_run(built: Folder) -> None:
     found = changes(built.paths)
     assert set(found) == {"loss", "zlib", "min_k", "min_k_plus_plus"}
     now, was = (
-        dict(told(built.paths, f"SELECT detector, auroc FROM leaderboard_history WHERE run_id = '{run}'"))
+        dict(built.query(f"SELECT detector, auroc FROM leaderboard_history WHERE run_id = '{run}'"))
         for run in (SECOND, FIRST)
     )
     for detector, row in found.items():
@@ -81,7 +80,7 @@ def test_what_changed_since_the_run_before(built: Folder) -> None:
         assert row["packages_changed"] == []
 
 
-def test_a_pair_audited_once_has_nothing_before(built: Folder) -> None:
+def test_a_pair_audited_once_has_no_previous_run(built: Folder) -> None:
     rows = changes(built.paths, f"WHERE benchmark = 'notes_32' AND model = {quote_literal(NEW_MODEL)}")
     for row in rows.values():
         assert row["change"] == "first audit"
@@ -89,7 +88,7 @@ def test_a_pair_audited_once_has_nothing_before(built: Folder) -> None:
         assert [row[name] for name in (*nothing, "model_changed", "code_changed", "inputs_changed")] == [None] * 8
 
 
-def test_every_sort_of_change_is_named(decided: Folder) -> None:
+def test_every_kind_of_change_is_named(decided: Folder) -> None:
     write_chain(
         decided,
         "notes_32",
@@ -114,7 +113,7 @@ def test_every_sort_of_change_is_named(decided: Folder) -> None:
     ]
 
 
-def test_detectors_that_came_and_went(decided: Folder) -> None:
+def test_added_and_removed_detectors_are_changes(decided: Folder) -> None:
     """A detector without a row in one of the two runs."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -140,7 +139,7 @@ def test_changes_since_a_moment_are_of_pairs_audited_after_it(decided: Folder) -
 
     def since(moment: str) -> set[tuple[Any, ...]]:
         sql = f"SELECT DISTINCT model, benchmark, run_id, previous_run_id FROM changes_since({moment})"
-        return set(told(decided.paths, sql))
+        return set(decided.query(sql))
 
     assert since("DATE '2026-03-02'") == {(OLD_MODEL, "notes_32", "third", FIRST)}
     assert since("'2026-03-02 09:00Z'") == {(OLD_MODEL, "notes_32", "third", SECOND)}

@@ -1,4 +1,4 @@
-"""The warehouse has what the catalogue declares, says what everything means, and names a key for every table."""
+"""The schema of the warehouse: declared columns, comments and keys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from ledger_lines import explain_files
+from made_data_folder import Folder
 
 from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.store.files import read_parquet, write_table
@@ -14,8 +15,6 @@ from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import schema
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINED, DERIVED, MACROS, OF_RUNS, list_tables
-
-from .conftest import Folder
 
 FOLDER = Path(schema.__file__).with_name("sql")
 EVERY = list_tables(include_text=True)
@@ -110,7 +109,7 @@ def test_rows_of_one_key_are_counted(audited: Folder) -> None:
     ]
 
 
-def test_a_second_card_of_one_model_is_named_and_left_out(audited: Folder) -> None:
+def test_a_second_card_of_a_model_is_reported_and_skipped(audited: Folder) -> None:
     card = next(audited.paths.model_card("any").parent.glob("*.json"))
     copy = card.with_name("zz-copy.json")
     copy.write_bytes(card.read_bytes())
@@ -119,7 +118,7 @@ def test_a_second_card_of_one_model_is_named_and_left_out(audited: Folder) -> No
     assert report.rows["models"] == 2
 
 
-def test_a_context_is_nowhere_in_the_warehouse(folder: Folder) -> None:
+def test_the_warehouse_contains_no_context(folder: Folder) -> None:
     """What a model reads in front of a text is text as well: it stays in Parquet, whole or not at all."""
     folder.write_examples("notes_32", ["read alone", "read behind"], n=2)
     folder.examples["notes_32"][1]["context"] = "a chapter of somebody's novel "

@@ -1,4 +1,4 @@
-"""Documents along a series of checkpoints: since when they are found, and since when no longer."""
+"""Documents over a series of checkpoints: the first and the last checkpoint at which they are found."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def read_words(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {document: render_phrase("along_series", dict(zip(names, facts, strict=True))) for document, *facts in rows}
 
 
-def test_a_document_is_found_from_a_checkpoint_on_or_until_one(connection: duckdb.DuckDBPyConnection) -> None:
+def test_checkpoints_at_which_a_document_is_found(connection: duckdb.DuckDBPyConnection) -> None:
     hold_documents(connection, always="abcd", late="bcd", last="d", lost="ab", lost_last="abc", back="acd", never="")
     assert read_words(connection) == {
         "always": "found from step 10 on",
@@ -68,7 +68,7 @@ def test_a_document_is_found_from_a_checkpoint_on_or_until_one(connection: duckd
     }
 
 
-def test_what_stands_out_is_told_by_the_detector_that_answers(connection: duckdb.DuckDBPyConnection) -> None:
+def test_the_headline_detector_decides_which_documents_stand_out(connection: duckdb.DuckDBPyConnection) -> None:
     named = {"benchmark": "b", "run_id": "r", "parameters": "{}"}
     for model in MODELS[:2]:
         insert(connection, PAIR_ANSWERS, **named, model=model, detector="loss", standing_out=1, tested=3)

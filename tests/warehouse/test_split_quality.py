@@ -1,18 +1,17 @@
-"""The quality of the splits in the warehouse: one row per benchmark, and beside every finding."""
+"""The quality of splits in the warehouse: one row per benchmark, and columns of every finding."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ledger_lines import rewrite_lines
+from made_data_folder import CONTROLS, Folder
 
 from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
-from .conftest import CONTROLS, Folder
 
-
-def test_a_summary_has_one_row_a_benchmark(warehouse: Path) -> None:
+def test_the_summary_has_one_row_per_benchmark(warehouse: Path) -> None:
     notes, speeches = query_warehouse(warehouse, "FROM split_summary").to_pylist()
     assert (notes["benchmark"], notes["split_verdict"]) == ("notes_32", "undetermined")
     assert {name: notes[f"{name}_auroc"] for name in CONTROLS["notes_32"]} == CONTROLS["notes_32"]
@@ -35,7 +34,7 @@ def test_the_strongest_control_stands_beside_every_finding(warehouse: Path) -> N
     assert query_warehouse(warehouse, "SELECT count(*) AS n FROM split_quality").to_pylist() == [{"n": 16 + 15}]
 
 
-def test_of_an_assessment_of_another_build_nothing_is_said_and_its_rows_have_their_lineage(audited: Folder) -> None:
+def test_an_assessment_of_another_build_is_not_current(audited: Folder) -> None:
     audited.write_split_quality("notes_32", CONTROLS["notes_32"], "run-later", benchmark_digest="another")
     of_speeches = ("split_quality", "speeches_64")
     rewrite_lines(audited.paths, lambda line: None if (line["table"], line["partition"]) == of_speeches else line)

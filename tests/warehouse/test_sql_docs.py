@@ -1,4 +1,4 @@
-"""Every query of docs/sql.md runs, and answers where there is something to answer."""
+"""Every query of docs/sql.md runs and returns rows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-import yaml
+from made_data_folder import Folder, write_config
 
 from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.tables import PAIR_STATES
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import MACROS
 
-from .conftest import Folder, write_config
-from .decided import NEW_MODEL, OLD_MODEL, decided_copy
+from .conftest import copy_folder
+from .decided import NEW_MODEL, OLD_MODEL, write_all_decisions
 
 PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -27,16 +27,13 @@ QUERIES = [(f"{number}.{place}", sql) for number, _, found in QUESTIONS for plac
 
 
 @pytest.fixture(scope="module")
-def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def warehouse(audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse in which there is something to every question: one model is older than all texts."""
     root = tmp_path_factory.mktemp("docs")
-    config = write_config(root / "config")
-    file = config / "models.yaml"
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    for model, released in ((OLD_MODEL, date(2018, 1, 1)), (NEW_MODEL, date(2025, 1, 1))):
-        content["models"][model]["release_date"] = released
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    folder = decided_copy(_audited_once, root / "data")
+    released = {OLD_MODEL: {"release_date": date(2018, 1, 1)}, NEW_MODEL: {"release_date": date(2025, 1, 1)}}
+    config = write_config(root / "config", fields=released)
+    folder = copy_folder(audited_once, root / "data")
+    write_all_decisions(folder)
     return build_warehouse(folder.paths, config=config).path
 
 
@@ -55,7 +52,7 @@ def test_the_query_answers(warehouse: Path, number: str, sql: str) -> None:
     assert set(empty) <= {"corrected", "reason"}
 
 
-def test_what_was_audited_for_the_first_time_is_a_change(warehouse: Path) -> None:
+def test_a_first_audit_is_a_change(warehouse: Path) -> None:
     [[first, _]] = [found for number, _, found in QUESTIONS if number == 8]
     found = {(row["model"], row["benchmark"]): row["change"] for row in query_warehouse(warehouse, first).to_pylist()}
     assert found.pop((OLD_MODEL, "notes_32")) == "changed"
@@ -65,12 +62,12 @@ def test_what_was_audited_for_the_first_time_is_a_change(warehouse: Path) -> Non
     }
 
 
-def test_the_states_of_the_page_are_those_of_a_pair() -> None:
+def test_the_page_lists_all_states_of_a_pair() -> None:
     [[states, _]] = [found for number, _, found in QUESTIONS if number == 10]
     assert re.findall(r"'(\w+)'", states) == [*PAIR_STATES]
 
 
-def test_the_statements_for_looking_around_run(warehouse: Path) -> None:
+def test_the_statements_that_list_tables_run(warehouse: Path) -> None:
     (block,) = re.findall(r"read them there:\n\n((?:    .+\n)+)", TEXT)
     statements: Sequence[str] = [line.strip() for line in block.splitlines()]
     assert len(statements) == 3

@@ -1,16 +1,15 @@
-"""One state a pair, in one vocabulary: SQL, report, terminal and UI say and count the same."""
+"""One state per pair: SQL, report, terminal and UI use the same words and counts."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
-import yaml
+from made_data_folder import DAY, MODELS, Folder, make_family, make_searched, make_window, write_config
 
 from assets.warehouse import summarise_warehouse
 from audit_pipeline.cli.main_command import COUNTS
@@ -20,9 +19,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import PAIR_STATES, Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
-from .conftest import DAY, MODELS, Folder, temporal, write_config
-from .decided import write_rows
-from .extracted import Extracted, Window, write_extraction
+from .conftest import copy_folder
 
 TINY, SMALL = MODELS
 NEW, EXPOSED = "new", "exposed"
@@ -43,21 +40,20 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def said(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
+def said(quick_audits: None, audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Said]:
     root = tmp_path_factory.mktemp("states")
-    shutil.copytree(_audited_once.paths.root, root / "data")
-    audited = Folder(DataPaths(root / "data"))
-    families = {"notes": temporal("notes", 32), "speeches": temporal("speeches", 64)}
-    on_request = {name: temporal(name, 8, on_request=True) for name in ("famous", "asked")}
-    config = write_config(root / "config", [TINY, SMALL, NEW], **families, **on_request)
-    models = yaml.safe_load((config / "models.yaml").read_text(encoding="utf-8"))
-    models["models"][EXPOSED] = {"control": {"name": "check", "role": "exposed"}}
-    (config / "models.yaml").write_text(yaml.safe_dump(models, allow_unicode=True), encoding="utf-8")
-    audited.write_outcome("speeches_64", TINY, "run-failed", LATER, "failed", "no memory is left")
-    audited.write_outcome("speeches_64", NEW, "run-failed", LATER, "failed", "there is no such model")
-    found = Extracted("famous:1", [Window(0, 100, 0.9, strength=1)], covered=(0.1, 0.1, 0.1, 0.1, 0.1), group="one")
-    write_extraction(audited, Pair("famous_8", TINY), "run-search", LATER, [found])
-    write_rows(audited, "scores", Pair("notes_32", SMALL), "run-emptied", LATER, [])
+    audited = copy_folder(audited_once, root / "data")
+    families = {"notes": make_family("notes", 32), "speeches": make_family("speeches", 64)}
+    on_request = {name: make_family(name, 8, on_request=True) for name in ("famous", "asked")}
+    control = {EXPOSED: {"control": {"name": "check", "role": "exposed"}}}
+    config = write_config(root / "config", [TINY, SMALL, NEW], control, **families, **on_request)
+    audited.write_outcome(Pair("speeches_64", TINY), "run-failed", "failed", "no memory is left")
+    audited.write_outcome(Pair("speeches_64", NEW), "run-failed", "failed", "there is no such model")
+    found = make_searched(
+        "famous:1", make_window(0, 100, 0.9, strength=1), covered=(0.1, 0.1, 0.1, 0.1, 0.1), group="one"
+    )
+    audited.write_search(Pair("famous_8", TINY), "run-search", LATER, [found])
+    audited.write_rows("scores", Pair("notes_32", SMALL), "run-emptied", LATER, [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_AUDIT_CONFIG", str(config))
         yield Said(audited.paths)
@@ -94,7 +90,7 @@ def test_every_pair_has_one_state(said: Said) -> None:
     ]
 
 
-def test_all_count_alike(said: Said) -> None:
+def test_sql_report_terminal_and_ui_count_the_same(said: Said) -> None:
     counted = {"models": 2, "benchmarks": 3, "pairs": 5}
     sql = "SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks, count(*) AS pairs"
     assert said.rows(f"{sql} FROM coverage WHERE has_results") == [counted]
@@ -115,7 +111,7 @@ def test_all_count_alike(said: Said) -> None:
     assert [{name: row[name] for name in not_done[0]} for row in coverage["not_done"]] == not_done
 
 
-def test_every_pair_that_the_report_or_a_view_shows_is_covered(said: Said) -> None:
+def test_coverage_has_every_pair_of_reports_and_views(said: Said) -> None:
     shown = [
         *((row["model"], row["benchmark"]) for row in said.report["answers"]),
         *((row["model"], row["benchmark"]) for row in said.report["first_screen"][0]["word_for_word"]),

@@ -1,1 +1,1 @@
-"""A package of somebody else's, with a detector and a source: what docs/adding-a-detector.md describes."""
+"""An example of a package with a detector and a source (docs/adding-a-detector.md)."""

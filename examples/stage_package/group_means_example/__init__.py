@@ -1,1 +1,1 @@
-"""A package of somebody else's, with an asset: what docs/adding-an-asset.md describes."""
+"""An example of a package with an asset (docs/adding-an-asset.md)."""

@@ -1,4 +1,4 @@
-"""The asset ``group_means``: how the scores of one detector lie in each group of texts, such as a project or a book."""
+"""The asset ``group_means``: the mean score of one detector in each group of texts, such as a project or a book."""
 
 from __future__ import annotations
 
@@ -40,20 +40,22 @@ TABLE = Table(
     columns=(
         MODEL,
         BENCHMARK,
-        Column("group", pa.string(), "texts that belong together, as in the benchmark"),
-        Column("detector", pa.string(), "whose scores they are"),
-        Column("texts", pa.int64(), "texts of the group with a score", ge=1),
-        Column("mean_score", pa.float64(), "their mean; higher means more likely members"),
+        Column("group", pa.string(), "the group of texts, as in the benchmark"),
+        Column("detector", pa.string(), "the detector of the scores"),
+        Column("texts", pa.int64(), "number of texts of the group with a score", ge=1),
+        Column("mean_score", pa.float64(), "mean score of these texts; higher means more likely members"),
         RUN_ID,
     ),
 )
 
 
 class Options(BaseModel):
-    """Which groups are compared, and by what."""
+    """The options of the asset."""
 
-    detector: str = Field(default="loss", description="whose scores are averaged")
-    fewest_texts: int = Field(default=2, ge=1, description="groups with fewer texts are left out")
+    detector: str = Field(default="loss", description="Detector whose scores are averaged.")
+    fewest_texts: int = Field(
+        default=2, ge=1, description="Minimum number of texts of a group. Smaller groups are skipped."
+    )
 
 
 @audit_asset(
@@ -66,14 +68,14 @@ class Options(BaseModel):
     options=Options,
     section=files(__package__) / "sections",
     is_on_request=True,
-    missing_message="its groups have not been compared",
+    missing_message="its groups have not been compared yet",
     change_messages={
-        "scores": "it was scored again since",
-        "settings": "other groups or another detector are asked for since",
+        "scores": "it was scored again afterwards",
+        "settings": "the options of the group means changed afterwards",
     },
 )
 def group_means(run: StageRun) -> StageResult:
-    """The mean score of every group of texts of a benchmark, such as a project or a book, by one detector."""
+    """Compute the mean score of every group of texts of a benchmark, such as a project or a book, by one detector."""
     pair = run.pair
     built = read_built(run.paths, pair.benchmark)
     latest = read_latest_run(run.paths, SCORES.name, run.partition)
