@@ -13,7 +13,7 @@ from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import Distinct, Language, Seed, StrictSettings, Text
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.defaults import CHARS, COARSE_TO_FINE, PREFIX, SUFFIX, WindowLengths
+from audit_pipeline.extras.extraction import CHARS, COARSE_TO_FINE, PREFIX, SUFFIX, WindowLengths
 
 ANY = "any"
 

@@ -143,7 +143,7 @@ class Endpoints:
         """
         # These imports load the HTTP client, which models on this machine do not need.
         from audit_pipeline.extras.servers.backend import EndpointBackend  # noqa: PLC0415
-        from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
+        from audit_pipeline.extras.servers.dialects import EndpointClient  # noqa: PLC0415
 
         endpoint = model.entry.endpoint
         if endpoint is None:
@@ -185,8 +185,8 @@ class Endpoints:
 
     def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.extras.servers.client import read_api_key  # noqa: PLC0415
+        from audit_pipeline.extras.servers.dialects import EndpointClient  # noqa: PLC0415
         from audit_pipeline.extras.servers.probe import probe_endpoint  # noqa: PLC0415
-        from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
 
         # A missing API key is reported before anything is sent.
         read_api_key(endpoint)

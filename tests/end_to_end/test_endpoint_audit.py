@@ -17,7 +17,7 @@ from tiny_models import forward_of, save_model, tokenized
 from written import read_all
 
 from audit_pipeline.definitions import defs
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized

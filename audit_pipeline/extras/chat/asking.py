@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import AuditError, ConfigError, DataError
+from audit_pipeline.extras.chat import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.conclusions import conclude_documents
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.given_outputs import HandedOutput
 from audit_pipeline.extras.chat.prompt_styles import PASSAGE_WORDS, PROMPT_STYLES, AskOptions, AskRequest, list_requests
 from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text

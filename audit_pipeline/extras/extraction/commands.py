@@ -20,9 +20,8 @@ from audit_pipeline.cli.run_setup import (
     resolve_model_option,
 )
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.extraction import command_output
+from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX, command_output
 from audit_pipeline.extras.extraction.command_output import GenerationOptions
-from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.console import print_message, print_result, print_skipped, print_step
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions

@@ -13,7 +13,7 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction.defaults import BEAMS
+from audit_pipeline.extras.extraction import BEAMS
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.result_tables import Passages, build_extraction_tables

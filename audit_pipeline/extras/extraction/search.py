@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
+from audit_pipeline.extras.extraction import COARSE_TO_FINE
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote_window
 from audit_pipeline.extras.extraction.memorisation import (
     THRESHOLDS,
@@ -28,7 +28,6 @@ from audit_pipeline.extras.extraction.memorisation import (
     tile_document,
     windows_from_rows,
 )
-from audit_pipeline.extras.extraction.priors import judge_by_priors
 from audit_pipeline.extras.extraction.settings_grid import (
     Grid,
     GridFindings,
@@ -37,7 +36,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     encode_grid_windows,
     read_grid,
 )
-from audit_pipeline.extras.extraction.window_exclusions import Exclusions, judge_windows
+from audit_pipeline.extras.extraction.window_exclusions import Exclusions, judge_by_priors, judge_windows
 from audit_pipeline.extras.extraction.window_probabilities import (
     count_tokens_to_run,
     encode_windows_at,

@@ -21,8 +21,8 @@ from audit_pipeline.extras.servers.dialect_interface import (
     build_prompt,
     find_floor,
 )
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.extras.servers.probe import ModelCheck, ProbeResult
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window

@@ -1,7 +1,7 @@
 """The client of model servers: many requests at a time, retries, a budget, and a key that no message contains.
 
 It is built on the HTTP client (audit_pipeline/http). It adds concurrency, the budget of each attempt, and advice about
-the server's entry. The modules in dialects/ and chat/chat_client.py build the requests and read the answers.
+the server's entry. The modules dialects.py and chat/chat_client.py build the requests and read the answers.
 
 Requests run in an event loop of the generator that yields their results, without threads. So closing the generator
 cancels all open requests at once.

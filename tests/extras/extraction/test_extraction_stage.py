@@ -19,7 +19,7 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.pair_extraction import (
     EXTRACTION_VERSION,
     build_search_version,

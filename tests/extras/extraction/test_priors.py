@@ -16,9 +16,13 @@ from transformers import AutoModelForCausalLM
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.priors import MAX_OTHER_DOCUMENTS, MIN_OTHER_DOCUMENTS, is_likely_anyway
 from audit_pipeline.extras.extraction.search import Extraction, Search
-from audit_pipeline.extras.extraction.window_exclusions import have_common_run
+from audit_pipeline.extras.extraction.window_exclusions import (
+    MAX_OTHER_DOCUMENTS,
+    MIN_OTHER_DOCUMENTS,
+    have_common_run,
+    is_likely_anyway,
+)
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.cached_texts import Caches

@@ -17,8 +17,8 @@ from taught import DOCUMENTS, Taught, filler
 from tiny_models import forward_of, save_model, tokenized
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix
-from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.settings_grid import (

@@ -15,7 +15,7 @@ from local_pool import LocalBackend, make_local_backend
 from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.errors import ClusterError, ModelError, TransientError
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.ray import ray_backend
 from audit_pipeline.extras.ray.ray_backend import Worker

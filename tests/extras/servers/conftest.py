@@ -11,8 +11,8 @@ from fake_endpoint import FakeEndpoint, save_counting_model
 from tiny_models import forward_of, tokenized
 
 from audit_pipeline.extras.servers.backend import EndpointBackend
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Budget

@@ -16,8 +16,8 @@ from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.dialect_interface import build_prompt
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.extras.servers.probe import probe_endpoint
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend

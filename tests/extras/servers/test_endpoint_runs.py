@@ -16,8 +16,8 @@ from tiny_models import SENTENCES, tokenized
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.extras.servers import backend
 from audit_pipeline.extras.servers.backend import EndpointBackend
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Budget, Limits

@@ -16,7 +16,7 @@ from tiny_models import SENTENCES
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.errors import ModelError
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.dialect_interface import find_floor
