@@ -213,7 +213,7 @@ def test_nothing_is_scored_where_the_probe_fails(
     workspace.write_models(served=entry_of(server, tokenizer_alone, top_logprobs=50))
     refused = workspace.run(*AUDIT)
     assert refused.exit_code == 2
-    assert "set top_logprobs in config/models.yaml" in refused.output
+    assert "Set top_logprobs in config/models.yaml" in refused.output
     assert not workspace.parts()
     assert not any(workspace.paths.endpoint("any").parent.glob("*.json"))
 

@@ -389,12 +389,17 @@ def _open_journal(pair: Pair, paths: DataPaths) -> AskJournal:
 class AskingOptions(BaseModel):
     """The options and limits of one run. The limits of the entry apply, too."""
 
-    rungs: list[str] = Field(default=[*PROMPT_STYLES], description="prompt styles (docs/ask.md)")
+    rungs: list[str] = Field(
+        default=[*PROMPT_STYLES], description="prompt styles in which the model is asked (docs/ask.md)"
+    )
     headline: str | None = Field(
         default=None,
-        description="style whose results decide the conclusion; null: instruction (prefix for interface: completions)",
+        description="prompt style whose results decide the conclusion; null: instruction, or prefix for interface: "
+        "completions",
     )
-    draws: int = Field(default=DRAWS, ge=0, description="number of drawn answers in addition to the likeliest answer")
+    draws: int = Field(
+        default=DRAWS, ge=0, description="number of randomly drawn answers in addition to the most likely answer"
+    )
     passages: int = Field(default=PASSAGES, ge=1, description="maximum number of passages of a document")
     max_requests: int | None = Field(
         default=None, ge=1, description="maximum number of requests; null: the limit of the entry"

@@ -46,13 +46,16 @@ _NAMED_EDITIONS = 10
 @click.option(
     "--texts",
     type=shared_options.PATH,
-    help="The documents: a file or folder as for check (.txt, .epub, .pdf, .docx, …), or a file of rows.",
+    help="Documents to search: a file or folder in the formats of `corpus-audit check` (.txt, .epub, .pdf, .docx, …), "
+    "or a file with one document per row.",
 )
 @click.option(
     "--benchmark",
-    help="The documents of a benchmark. Its non-members are held out. Results are stored in warehouse and report.",
+    help="Search the documents of a benchmark. Its non-members are held out. Warehouse and report get the results.",
 )
-@click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
+@click.option(
+    "--document", metavar="ID", help="Search a document of a source. ID is its document_id in the table documents."
+)
 @click.option(
     "--held-out",
     type=shared_options.PATH,
@@ -61,8 +64,8 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--reference-model",
-    help="A model that was not trained on the documents. Passages that it also reproduces count as predictable. "
-    "Default: the model's entry.",
+    help="Model that was not trained on the documents. Passages that it also reproduces count as predictable. "
+    "Default: the reference model in the model's entry.",
 )
 @click.option(
     "--prefix",
@@ -76,8 +79,8 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--stride",
-    help="Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
-    f"(tiled, and every 10 characters where a passage could be likely). {_DEFAULT.format(COARSE_TO_FINE)}",
+    help="Starts of windows: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
+    f"(tiled, and every 10 characters near likely passages). {_DEFAULT.format(COARSE_TO_FINE)}",
 )
 @click.option(
     "--grid",
@@ -97,7 +100,7 @@ _NAMED_EDITIONS = 10
     help="Let the model continue the prefixes of the strongest passages: once greedily, and N times by sampling. "
     f"{_NOT_CACHED}",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples of --generate.")
 @click.option(
     "--near-verbatim",
     type=shared_options.AT_LEAST_1,
@@ -161,7 +164,7 @@ def extract(
         raise click.UsageError("Give either --texts FILE, --benchmark NAME or --document ID.")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
-            "--held-out and --reference-model cannot be combined with --benchmark: the benchmark has its own held-out "
+            "--held-out and --reference-model cannot be combined with --benchmark. The benchmark has its own held-out "
             "documents, and config/models.yaml names the reference model. Remove these options."
         )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
@@ -200,7 +203,10 @@ def extract(
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
-        raise DataError(f"{held_out}: no held-out document is as long as a window, so there is nothing to compare with")
+        raise DataError(
+            f"{held_out}: All held-out documents are shorter than a window of {asked.lengths.window} tokens. Add "
+            "longer documents, or use a shorter --prefix or --suffix."
+        )
     if dry_run:
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
@@ -219,7 +225,7 @@ def _search_and_show(
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
         print_message(
-            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
+            f"{len(search.unreadable_parts)} corrupt part(s) of the cache were renamed. Their windows were run again."
         )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
@@ -244,7 +250,8 @@ def _resolve_benchmark(name: str) -> BenchmarkSpec:
     specs = load_whole_configuration().benchmarks_named(name)
     if len(specs) != 1:
         raise ConfigError(
-            f"{name} is a family of {len(specs)} benchmarks. Give one of them: {', '.join(spec.name for spec in specs)}"
+            f"'{name}' is a family of {len(specs)} benchmarks. Choose one of these benchmarks: "
+            f"{', '.join(spec.name for spec in specs)}."
         )
     return specs[0]
 
@@ -301,7 +308,10 @@ def _merge_held_out_documents(
     named = zip(documents, keys, strict=True)
     both = [f"{document.name} ({held_out[key]})" for document, key in named if key in held_out]
     if both:
-        raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
+        raise DataError(
+            f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}. Remove them "
+            "from the audited or from the held-out documents."
+        )
     return [*documents, *(replace(document, side="held_out") for document in held_out_documents)]
 
 
@@ -313,7 +323,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     editions = [f"{document.name}: {document.edition}" for document in documents if document.edition is not None]
     if editions:
         more = f"; {len(editions) - _NAMED_EDITIONS:,} more" * (len(editions) > _NAMED_EDITIONS)
-        print_message(f"dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
+        print_message(f"Dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
     return documents
 
 
@@ -324,13 +334,11 @@ def _show_dry_run(
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
-    grid = f", {grid_tokens:,} of them for the grid" if grid_tokens else ""
-    added = (
-        "likely passages add more windows" if search.options.stride == COARSE_TO_FINE else "no windows are added later"
-    )
+    grid = f" ({grid_tokens:,} of them for the grid)" if grid_tokens else ""
+    added = " Likely passages add more windows." if search.options.stride == COARSE_TO_FINE else ""
     print_result(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run{grid}, time "
-        f"{format_estimated_time(seconds)}; {added}",
+        f"{documents:,} document(s) have {windows:,} windows with {tokens:,} tokens to run{grid}. Estimated time: "
+        f"{format_estimated_time(seconds)}.{added}",
         documents=documents,
         windows=windows,
         tokens=tokens,

@@ -138,9 +138,9 @@ def _summarise_results(
     if rows and not searched:
         values["reason"] = rows[0]["reason"]
     if no_reference_reason is not None:
-        values["reference model"] = f"there is none: {no_reference_reason}"
+        values["reference model"] = f"not loaded: {no_reference_reason}"
     if unreadable_parts:
-        values["damaged parts set aside"] = len(unreadable_parts)
+        values["corrupt parts of the cache"] = len(unreadable_parts)
     values["audited documents"] = searched["audited"]
     values["documents reproduced in part"] = reproduced["audited"]
     values["held-out documents"] = searched["held_out"]

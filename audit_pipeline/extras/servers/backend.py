@@ -87,7 +87,9 @@ class EndpointBackend:
             yield from self._iterate_parts(work, skipped)
         finally:
             if skipped:
-                self.client.notify(f"{self.client.who}: skipped texts, which have no row: {len(skipped)}")
+                self.client.notify(
+                    f"{self.client.who}: {len(skipped)} text(s) were skipped and have no row in the results."
+                )
 
     def _iterate_parts(self, work: Work, skipped: set[int]) -> Generator[Sequence[WindowResult]]:
         waiting = self._iterate_prompts(work, skipped)
@@ -129,10 +131,12 @@ class EndpointBackend:
         if not n_unknown:
             return
         sha256 = work.prepared.encoded[window.text].text_sha256
-        reason = "the server returns none" if floor is None else f"its log-probabilities end at {floor:.6g}"
+        reason = "the server does not return them"
+        if floor is not None:
+            reason = f"the server replaces log-probabilities below {floor:.6g} by this value"
         self.client.notify(
-            f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {n_unknown} "
-            f"of {len(logprobs)} tokens are unknown ({reason})"
+            f"{self.client.who}: The text with sha256 {sha256} is not scored. The log-probabilities of {n_unknown} of "
+            f"{len(logprobs)} tokens are unknown, because {reason}."
         )
 
     def _require_same(self, check: ModelCheck, fault: AuditError | None) -> None:
@@ -158,7 +162,7 @@ class EndpointBackend:
         if window.text not in skipped:
             skipped.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256
-            self.client.notify(f"{self.client.who}: the text with sha256 {sha256} is skipped: {error}")
+            self.client.notify(f"{self.client.who}: The text with sha256 {sha256} is skipped. {error}")
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:

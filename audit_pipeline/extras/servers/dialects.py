@@ -78,7 +78,9 @@ class EndpointClient(Client):
                 ):
                     leave_out(key, error)
                     return []
-                raise interface.BadAnswerError(f"{self.who}: {error} (text with sha256 {prompt.sha256})") from error
+                raise interface.BadAnswerError(
+                    f"{self.who}: {error} The text has the sha256 {prompt.sha256}."
+                ) from error
 
         requests = ((keyed, dialect.ask(self.endpoint, keyed[1], detail)) for keyed in prompts)
         with closing(self.iterate_answers(requests, read, patience=patience)) as batches:
@@ -129,7 +131,7 @@ def _parse_vllm_answer(prompt: interface.Prompt, detail: interface.AnswerDetail,
     entries = choice.prompt_logprobs or []
     interface.require_entry_per_token(len(entries), len(prompt.ids))
     if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
-        raise interface.BadAnswerError("its answer has other token ids than the request")
+        raise interface.BadAnswerError("The answer contains other token ids than the request.")
     first = len(entries) - prompt.scored
     positions = [
         _build_vllm_position(entry, token, detail)
@@ -143,11 +145,11 @@ def _build_vllm_position(
 ) -> interface.AnswerPosition:
     rank = entry[token].rank if entry is not None and token in entry else None
     if entry is None or rank is None:
-        raise interface.BadAnswerError("its answer lacks a token's own log-probability or rank")
+        raise interface.BadAnswerError("The answer lacks the log-probability or the rank of a token.")
     if _MEAN in entry and not detail.moments:
         raise interface.BadAnswerError(
-            f"the plugin corpus-audit-vllm in the server replaces {WITH_MOMENTS} best tokens by mean and "
-            "deviation: set moments: true in the entry, or change top_logprobs"
+            f"The plugin corpus-audit-vllm in the server replaces {WITH_MOMENTS} best tokens by mean and standard "
+            "deviation. Set moments: true in the entry of the model, or change top_logprobs."
         )
     tokens = {token: token_entry for token, token_entry in entry.items() if token >= 0}
     is_whole = detail.best == interface.WHOLE
@@ -170,8 +172,8 @@ def _build_vllm_position(
 def _extract_moments(entry: Mapping[int, _VllmEntry]) -> tuple[float, float]:
     if _MEAN not in entry or _STD not in entry:
         raise interface.BadAnswerError(
-            "its answer has no mean and deviation: the server runs without the plugin corpus-audit-vllm "
-            "(remove moments from the entry, or install the plugin there)"
+            "The answer contains no mean and standard deviation. The server runs without the plugin corpus-audit-vllm. "
+            "Install the plugin in the server, or remove moments from the entry of the model."
         )
     return entry[_MEAN].logprob, entry[_STD].logprob
 
@@ -221,7 +223,7 @@ def _parse_sglang_answer(prompt: interface.Prompt, detail: interface.AnswerDetai
     own = meta.input_token_logprobs or []
     interface.require_entry_per_token(len(own), len(prompt.ids))
     if tuple(token for _, token, _ in own) != prompt.ids:
-        raise interface.BadAnswerError("its answer has other token ids than the request")
+        raise interface.BadAnswerError("The answer contains other token ids than the request.")
     tops = meta.input_top_logprobs or [None] * len(own)
     interface.require_entry_per_token(len(tops), len(prompt.ids))
     first = len(own) - prompt.scored
@@ -305,19 +307,19 @@ def _parse_llama_cpp_answer(prompt: interface.Prompt, detail: interface.AnswerDe
     logprobs = _require_logprobs(completion)
     tokens = len(prompt.ids)
     if completion.usage is None:
-        raise interface.BadAnswerError("its answer has no usage.prompt_tokens")
+        raise interface.BadAnswerError("The answer has no field usage.prompt_tokens.")
     if completion.usage.prompt_tokens == tokens:
         raise interface.BadAnswerError(
-            "the server adds no start token, and its log-probabilities are off by one without it: start it with "
-            "--kv_overrides tokenizer.ggml.add_bos_token=bool:true (and "
-            "tokenizer.ggml.bos_token_id=int:N, where N is the start token)"
+            "The server adds no start token. Without it, each log-probability belongs to the next position. Start the "
+            "server with --kv_overrides tokenizer.ggml.add_bos_token=bool:true and "
+            "tokenizer.ggml.bos_token_id=int:N. N is the id of the start token."
         )
     interface.require_entry_per_token(completion.usage.prompt_tokens - 1, tokens)
     given = len(logprobs.token_logprobs) - completion.usage.completion_tokens
     if 0 < given < tokens:
         raise interface.OtherTokensError(
-            f"its answer has {given} entries for {tokens} tokens: the server removes start tokens, and a text "
-            "that spells one cannot be scored"
+            f"The answer has {given} entries for {tokens} tokens. The server removes start tokens, so a text that "
+            "contains a start token cannot be scored."
         )
     interface.require_entry_per_token(given, tokens)
     return _build_echo_answer(prompt, detail, completion, logprobs)
@@ -326,7 +328,7 @@ def _parse_llama_cpp_answer(prompt: interface.Prompt, detail: interface.AnswerDe
 def _require_logprobs(completion: _EchoCompletion) -> _EchoLogprobs:
     logprobs = completion.choices[0].logprobs
     if logprobs is None:
-        raise interface.BadAnswerError("its answer has no log-probabilities at all")
+        raise interface.BadAnswerError("The answer contains no log-probabilities.")
     return logprobs
 
 
@@ -338,7 +340,8 @@ def _build_echo_answer(
         offsets = tuple((logprobs.text_offset or [])[:tokens])
         if offsets not in prompt.spelled.starts:
             raise interface.OtherTokensError(
-                "it splits the text into other tokens than the entry's tokenizer, or does not return their positions"
+                "The server splits the text into other tokens than the tokenizer of the entry, or does not return "
+                "their positions."
             )
     tops = logprobs.top_logprobs or [None] * tokens
     if len(tops) < tokens:

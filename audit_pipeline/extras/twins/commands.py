@@ -25,7 +25,7 @@ _TWINS: Columns = (
     ("detector", "detector"),
     ("items with scores", "items", format_thousands),
     ("secret versions", "others", format_thousands),
-    ("scores above [95% interval]", build_estimate_formatter("superiority")),
+    ("secret versions with lower scores [95% interval]", build_estimate_formatter("superiority")),
     ("p", "p_value", format_probability),
 )
 
@@ -91,7 +91,7 @@ def canaries(sets: int, alternatives: int, template: str, out: Path, authority: 
 
     drawn = draw_twins(make_canaries(sets, alternatives, template), out, authority)
     texts = drawn.published_texts
-    print_result("\n  ".join(("Publish these, each in a different place:", *texts)), publish=texts)
+    print_result("\n  ".join(("Publish these texts, each in a different place:", *texts)), publish=texts)
     _print_secret(out, drawn)
 
 

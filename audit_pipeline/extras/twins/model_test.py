@@ -71,7 +71,8 @@ def run_twins_test(
     for detector in selected:
         if detector.needs:
             raise ConfigError(
-                f"{detector.name} needs more than the text's own pass. Choose from: {', '.join(ONE_PASS)}."
+                f"The detector {detector.name} needs more than one pass over each text. Choose from: "
+                f"{', '.join(ONE_PASS)}."
             )
     texts: list[str] = []
     for item in twins.items:

@@ -244,7 +244,7 @@ def test_what_may_have_been_worked_on_or_is_not_counted_stays_counted_in_full(ch
 
 
 def test_a_limit_of_money_takes_a_price_and_a_dry_run_estimates_by_the_same_bounds(chat_server: Serve) -> None:
-    with pytest.raises(ConfigError, match="has no price"):
+    with pytest.raises(ConfigError, match="--max-cost requires prices"):
         open_budget(chat_server().entry(), Limits(max_cost=1.0))
     entry = chat_server().entry(price_in=1000.0, price_out=2000.0)
     requests = [(ChatPrompt("be brief", "hello"), GREEDY), (ChatPrompt(None, "höhe"), Sampling(1.0, 50))]

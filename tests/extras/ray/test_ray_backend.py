@@ -210,7 +210,7 @@ def test_workers_are_reported_and_so_is_a_long_wait(monkeypatch, llama) -> None:
     assert local.backend.described == "run by 2 workers of a Ray cluster"
     compute(model, TEXTS[:2], paths, lambda: local.backend)
     assert local.messages[0] == "llama: 2 workers of 1 CPU each in the Ray cluster"
-    assert "no shard was finished for 0 minutes" in local.messages[1]
+    assert "finished no shard for 0 minutes" in local.messages[1]
     monkeypatch.setattr(ray_backend, "_LIMIT_SECONDS", 0.0)
     slow = make_local_backend(monkeypatch, model, paths, timeouts=1)
     with pytest.raises(ClusterError, match=r"finished no shard for 0 hours.*Repeat the command"):

@@ -115,7 +115,7 @@ def test_a_worker_and_a_node_die_and_nothing_is_lost_or_doubled(tmp_path: Path, 
     nodes.kill_node(SECOND)
     output = ended(driver)
     assert f"{COUNT} texts: 0 from the cache, {COUNT} computed" in output
-    assert "no shard was finished for" in output
+    assert "finished no shard for" in output
     assert sorted(rows(model, data)) == sorted(set(rows(model, data)))
     require_rows_of_a_run_in_process(model, texts, data, tmp_path / "here")
     again = ended(start(folder, data, texts, nodes))

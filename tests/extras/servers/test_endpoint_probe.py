@@ -101,7 +101,7 @@ def wrong_moments(answer: Json, body: Json) -> Json:
         (
             {"bend": fewer},
             {},
-            "returns at most 3 best tokens per position, and the entry requests 20 best tokens per position",
+            "returns at most 3 best tokens per position. The entry requests 20 best tokens per position",
         ),
         ({"off_by": 1}, {"dialect": "completions"}, r"the most likely at only \d of \d\d positions"),
         ({"best": 22}, {"moments": True}, "runs without the plugin corpus-audit-vllm"),
@@ -128,7 +128,7 @@ def test_a_server_that_cannot_be_used_is_refused_in_one_line(
 def test_the_largest_number_of_best_tokens_is_said(dialect: str, server: FakeEndpoint, probe: Probing) -> None:
     server.best = 7
     with pytest.raises(
-        ModelError, match=r"answered 400 .*7.*; the entry requests 20 best tokens per position: set top_log"
+        ModelError, match=r"answered 400 .*7.* The entry requests 20 best tokens per position. Set top_log"
     ):
         probe(dialect)
     probe(dialect, top_logprobs=7)
@@ -136,7 +136,7 @@ def test_the_largest_number_of_best_tokens_is_said(dialect: str, server: FakeEnd
 
 def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, probe: Probing) -> None:
     server.room = 100
-    with pytest.raises(ModelError, match=r"accepts prompts of at most 99 tokens, .* window is 100: set window: 99"):
+    with pytest.raises(ModelError, match=r"accepts prompts of at most 99 tokens, .* window is 100. Set window: 99"):
         probe()
     probe(entry={"window": 99})
     assert max(len(body["prompt"][0]) for body in server.bodies()) == 99
@@ -144,7 +144,7 @@ def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, probe: P
 
 def test_a_server_that_is_away_or_busy(server: FakeEndpoint, probe: Probing) -> None:
     server.next = [fault(503)] * 9
-    with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\); try again later"):
+    with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\). Try again later"):
         probe("completions")
     server.stop()
     with pytest.raises(TransientError, match="it cannot be reached"):

@@ -88,7 +88,7 @@ def test_a_text_with_a_placeholder_is_not_scored(
     opened = ready(dialect, notify=messages.append, top_logprobs=0)
     [row] = score(opened, server, tmp_path, SENTENCES[:1], lambda place, value: placeholder if place == 5 else value)
     assert (row["score"], row["status"], row["reason"]) == (None, "failed", UNKNOWN_LOGPROB)
-    assert f"{text_sha256(SENTENCES[0])} is not scored: the log-probabilities of 1 of " in messages[-1]
+    assert f"{text_sha256(SENTENCES[0])} is not scored. The log-probabilities of 1 of " in messages[-1]
     asked = len(server.requests)
     compute(opened.model, SENTENCES[:1], DataPaths(tmp_path), lambda: pytest.fail("it is asked for again"))
     assert len(server.requests) == asked
@@ -99,7 +99,7 @@ def test_a_floor_is_found_by_the_probe(
     floor: float, dialect: str, server: FakeEndpoint, probe: Callable[..., object]
 ) -> None:
     server.bend = lambda answer, body: change_own(answer, lambda _, value: max(value, floor))
-    with pytest.raises(ModelError, match=f"its log-probabilities end at {floor:.6g}: it replaces smaller ones"):
+    with pytest.raises(ModelError, match=f"replaces log-probabilities below {floor:.6g} by this value"):
         probe(dialect, top_logprobs=0)
 
 
@@ -108,7 +108,7 @@ def test_a_text_at_a_floor_is_not_scored(server: FakeEndpoint, ready: Ready, tmp
     opened = ready(notify=messages.append, top_logprobs=0)
     rows = score(opened, server, tmp_path, SENTENCES[:2], lambda _, value: max(value, -6.0))
     assert [(row["score"], row["reason"]) for row in rows] == [(None, UNKNOWN_LOGPROB)] * 2
-    assert sum("its log-probabilities end at -6" in line for line in messages) == 2
+    assert sum("replaces log-probabilities below -6" in line for line in messages) == 2
 
 
 def test_a_window_that_is_not_known_is_left_out_of_an_extraction(

@@ -155,22 +155,22 @@ def test_items_are_read_of_lists_and_of_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"id": "a", "versions": ["x"]}], r"v\.jsonl:1 has 1 version\(s\) in versions .* two are required"),
+        ([{"id": "a", "versions": ["x"]}], r"v\.jsonl:1 has 1 version\(s\) in versions .* needs at least two"),
         ([{"id": "a", "versions": []}], "has 0 version"),
         ([{"id": "a", "text": "x"}], "has 0 version"),
         ([{"id": "a", "versions": "x"}], "has 0 version"),
-        ([{"id": "a", "versions": ["x", "x"]}], "has the same version twice"),
+        ([{"id": "a", "versions": ["x", "x"]}], "contains the same version twice"),
         ([{"id": "a", "versions": ["x", " "]}], "has a version that is empty"),
         ([{"id": "a", "versions": ["x", None]}], "has a version that is null"),
         ([{"id": "a", "versions": ["x", 3]}], "has a version that is not a string but int"),
         ([{"versions": ["x", "y"]}], "has no name in a column item, id, item_id"),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "a", "versions": ["v", "w"]}],
-            r"v\.jsonl:2 has a name that v\.jsonl:1 has, too",
+            r"v\.jsonl:2 has the same name as v\.jsonl:1",
         ),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "b", "versions": ["v", "x"]}],
-            r"v\.jsonl:2 has a version that v\.jsonl:1 has, too",
+            r"v\.jsonl:2 has the same version as v\.jsonl:1",
         ),
     ],
 )

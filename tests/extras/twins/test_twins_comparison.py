@@ -77,7 +77,7 @@ def test_rows_are_by_group_and_detector_and_come_from_the_cache(
     assert several.rows[3:6] == done.rows
     mean = sum(row["superiority"] for row in several.rows[3::3]) / 2
     assert several.test.statistic == several.rows[0]["superiority"] == pytest.approx(mean)
-    with pytest.raises(ConfigError, match="reference needs more than the text's own pass"):
+    with pytest.raises(ConfigError, match="The detector reference needs more than one pass"):
         run(twins, backend_of=never, detectors=["loss", "reference"])
     with pytest.raises(ConfigError, match="no detector"):
         run(twins, backend_of=never, detectors=["los"])
