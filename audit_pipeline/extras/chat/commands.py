@@ -23,7 +23,7 @@ from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 if TYPE_CHECKING:
     from audit_pipeline.extras.chat.asking import AskedTexts, AskPlan, AskReport
     from audit_pipeline.extras.chat.config import ChatModel
-    from audit_pipeline.extras.chat.given_outputs import HandedOutput
+    from audit_pipeline.extras.chat.imported_outputs import ImportedOutput
     from audit_pipeline.extras.chat.prompt_styles import AskRequest
     from audit_pipeline.models.usage_budget import Budget
 
@@ -221,11 +221,11 @@ def _measure_outputs(
 ) -> list[AskReport]:
     """Measure the outputs in a file, and store the results. ``model`` is the model of rows that name no model."""
     from audit_pipeline.extras.chat.asking import write_outputs
-    from audit_pipeline.extras.chat.given_outputs import read_outputs
+    from audit_pipeline.extras.chat.imported_outputs import read_outputs
 
     read = read_outputs(file, texts.documents)
     console.print_skipped(read.skipped.first, read.skipped.count)
-    by_model: dict[str, list[HandedOutput]] = {}
+    by_model: dict[str, list[ImportedOutput]] = {}
     for output in read.outputs:
         by_model.setdefault(output.model or model, []).append(output)
     return [write_outputs(texts, found, name, paths, run_id, keeps_text=keeps_text) for name, found in by_model.items()]

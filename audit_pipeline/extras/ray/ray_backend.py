@@ -402,6 +402,6 @@ class RayBackend:
                 f"has resources for the workers. {_CONTINUE}"
             )
         self._notify(
-            f"The workers finished no shard for {seconds / 60:.0f} minutes. They load the model, wait for resources, or "
-            "are being restarted."
+            f"The workers finished no shard for {seconds / 60:.0f} minutes. They load the model, wait for resources, "
+            "or are being restarted."
         )

@@ -111,9 +111,9 @@ class EndpointBackend:
         done: list[WindowResult] = []
         detail = AnswerDetail.for_statistics(self.client.endpoint, work.wanted)
         columns = set(chain.from_iterable(_COLUMNS.get(name, (name,)) for name in work.wanted))
-        leave_out = partial(self._leave_out, work, skipped)
+        on_other_tokens = partial(self._skip_text, work, skipped)
         try:
-            with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as batches:
+            with closing(self.client.request_answers(part, detail, on_other_tokens=on_other_tokens)) as batches:
                 for window, answer in chain.from_iterable(batches):
                     self._mask_floor_values(work, window, answer.values["logprob"])
                     values = {name: array for name, array in answer.values.items() if name in columns}
@@ -154,11 +154,11 @@ class EndpointBackend:
             try:
                 prompt = build_prompt(self.model, text, window, work.before, as_string=not self.probed.takes_ids)
             except NoStringError as error:
-                self._leave_out(work, skipped, window, error)
+                self._skip_text(work, skipped, window, error)
             else:
                 yield window, prompt
 
-    def _leave_out(self, work: Work, skipped: set[int], window: Window, error: ModelError) -> None:
+    def _skip_text(self, work: Work, skipped: set[int], window: Window, error: ModelError) -> None:
         if window.text not in skipped:
             skipped.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256

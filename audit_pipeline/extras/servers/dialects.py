@@ -49,7 +49,7 @@ class EndpointClient(Client):
         detail: interface.AnswerDetail,
         *,
         patience: RetryPolicy | None = None,
-        leave_out: Callable[[K, interface.OtherTokensError], None] | None = None,
+        on_other_tokens: Callable[[K, interface.OtherTokensError], None] | None = None,
     ) -> Generator[list[tuple[K, interface.Answer]]]:
         """Yield the answers to prompts in the order in which they arrive, each with the key of its prompt.
 
@@ -57,7 +57,7 @@ class EndpointClient(Client):
             prompts: Pairs of a key and a prompt.
             detail: Detail of the answers.
             patience: Policy of retries. None: that of the client.
-            leave_out: Function that is called for a string that the server splits into other tokens. None: such a
+            on_other_tokens: Function that is called for a string that the server splits into other tokens. None: such a
                 string raises BadAnswerError.
 
         Raises:
@@ -72,11 +72,11 @@ class EndpointClient(Client):
                 return [(key, dialect.read(prompt, detail, answer.body))]
             except interface.BadAnswerError as error:
                 if (
-                    leave_out is not None
+                    on_other_tokens is not None
                     and prompt.spelled is not None
                     and isinstance(error, interface.OtherTokensError)
                 ):
-                    leave_out(key, error)
+                    on_other_tokens(key, error)
                     return []
                 raise interface.BadAnswerError(
                     f"{self.who}: {error} The text has the sha256 {prompt.sha256}."

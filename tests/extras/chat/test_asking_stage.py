@@ -28,7 +28,7 @@ from audit_pipeline.extras.chat.asking import (
     write_outputs,
 )
 from audit_pipeline.extras.chat.chat_client import open_budget
-from audit_pipeline.extras.chat.given_outputs import read_outputs
+from audit_pipeline.extras.chat.imported_outputs import read_outputs
 from audit_pipeline.extras.chat.prompt_styles import AskOptions
 from audit_pipeline.extras.chat.rows import AskJournal
 from audit_pipeline.extras.extraction.documents import SearchedDocument

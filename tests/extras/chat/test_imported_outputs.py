@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.chat.given_outputs import DocumentLookup, read_outputs
+from audit_pipeline.extras.chat.imported_outputs import DocumentLookup, read_outputs
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 
 MILL = SearchedDocument(
