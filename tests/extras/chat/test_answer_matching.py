@@ -119,9 +119,9 @@ def test_a_phrase_of_the_prompt_within_a_longer_run_belongs_to_it() -> None:
     assert document.measure(within, within, None).longest_run == 0
 
 
-def test_a_hundred_thousand_words_given_back() -> None:
+def test_an_answer_that_repeats_a_whole_book() -> None:
     chosen = random.Random(1)
-    words = [f"w{chosen.randrange(5000)}" for _ in range(100_000)]
+    words = [f"w{chosen.randrange(5000)}" for _ in range(30_000)]
     text = " ".join(words)
     matcher, whole = DocumentMatcher(text), len(words)
     found = matcher.measure(text, None, (0, len(text)))
@@ -266,7 +266,7 @@ def near_by_force(document: list[str], answer: list[str | None], mismatches: int
     return longest if longest >= least else 0
 
 
-@max_examples(1000, deadline=None)
+@max_examples(600, deadline=None)
 @given(cases())
 def test_measures_are_those_of_brute_force(case: Case) -> None:
     text, answer = " ".join(case.document), " ".join(case.answer)
@@ -299,21 +299,15 @@ def test_measures_are_those_of_brute_force(case: Case) -> None:
     assert found.near_span == near_by_force(case.document, masked, MAX_MISMATCHES, MIN_NEAR_WORDS)
 
 
-LIMITS = [(0, 1), (0, 3), (1, 4), (1, 6), (2, 9), (3, 7)]
-
-
-def check_near_stretches(document: list[str], answer: list[str], quoted: set[int], limits: tuple[int, int]) -> None:
-    masked = [None if at in quoted else word for at, word in enumerate(answer)]
-    flags = np.isin(np.arange(len(answer)), list(quoted))
-    stretches = NearStretches(hash_normalised_words(" ".join(document)).hashes, *limits)
-    found = stretches.measure_longest(hash_normalised_words(" ".join(answer)).hashes, flags)
-    assert found == near_by_force(document, masked, *limits)
-
-
-@max_examples(1000, deadline=None)
-@given(cases(), st.sampled_from(LIMITS))
+@max_examples(600, deadline=None)
+@given(cases(), st.sampled_from([(0, 1), (0, 3), (1, 4), (1, 6), (2, 9), (3, 7)]))
 def test_near_stretches_are_those_of_brute_force(case: Case, limits: tuple[int, int]) -> None:
-    check_near_stretches(case.document, case.answer, quoted_by_force(case), limits)
+    quoted = quoted_by_force(case)
+    masked = [None if at in quoted else word for at, word in enumerate(case.answer)]
+    flags = np.isin(np.arange(len(case.answer)), list(quoted))
+    stretches = NearStretches(hash_normalised_words(" ".join(case.document)).hashes, *limits)
+    found = stretches.measure_longest(hash_normalised_words(" ".join(case.answer)).hashes, flags)
+    assert found == near_by_force(case.document, masked, *limits)
 
 
 # The prompt

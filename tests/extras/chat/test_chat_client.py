@@ -1,19 +1,17 @@
-"""Asking in words over the loopback interface: chat and completions, and limits that hold.
+"""Requests to chat models over the loopback interface: chat and completions, and limits.
 
-What every request has in common (attempts, pauses, redirects, keys, sizes) is tested in tests/endpoints and fetch.
+Attempts, pauses, redirects, keys and sizes are tested in tests/extras/servers.
 """
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from bad_server import Answer, truncated
-from chat_server import DIALECTS, NAME, ChatDialect, ChatServer, build_reply, fault, quoting
+from bad_server import Answer, fault, truncated
+from chat_server import NAME, ChatDialect, ChatServer, build_reply, to_answer
 
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all, estimate_usage, open_budget
@@ -27,7 +25,7 @@ GREEDY = Sampling(0.0, 20, 7)
 NO_LIMITS = Limits()
 KEY = "sk-made-0123456789abcdef"
 Serve = Callable[..., ChatServer]
-every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
+every_dialect = pytest.mark.parametrize("dialect", ["chat", "completions"])
 
 
 def ask(
@@ -39,15 +37,11 @@ def ask(
     notify: Callable[[str], None] = print,
     replies: dict[int, ChatReply] | None = None,
 ) -> tuple[dict[int, ChatReply], Budget]:
-    """The answers by the prompts' numbers, and what they took."""
+    """Send the prompts. Return the answers by the numbers of their prompts, and the budget."""
     budget, found = open_budget(entry, limits), {} if replies is None else replies
     requests = [(number, ChatPrompt(system, prompt), GREEDY) for number, prompt in enumerate(prompts)]
     ask_all(entry, requests, budget, found.__setitem__, notify, patience=QUICK)
     return found, budget
-
-
-def to_answer(reply: dict[str, Any], **fields: Any) -> Answer:
-    return Answer(json.dumps(reply).encode(), "application/json", **fields)
 
 
 @every_dialect
@@ -59,13 +53,12 @@ def test_every_dialect_gets_the_prompt_and_gives_the_answer_with_what_is_known_o
     entry = server.entry(dialect, key_env="MADE_KEY", price_in=1.0, price_out=10.0)
     replies, budget = ask(entry, ["go on after rivers", "go on after hills"], system="be brief")
     (request,) = [asked for asked in server.asked if asked.prompt.endswith("hills")]
-    assert request.dialect == dialect
     if dialect == "completions":
         assert (request.system, request.prompt) == (None, "be brief\n\ngo on after hills")
     else:
         assert (request.system, request.prompt) == ("be brief", "go on after hills")
-    assert (request.temperature, request.max_tokens, request.key) == (0.0, 20, KEY)
-    assert request.seed == 7
+    assert request.key == KEY
+    assert {"temperature": 0.0, "max_tokens": 20, "seed": 7}.items() <= request.body.items()
     reply = replies[1]
     assert reply.text == "five words about hills here"
     assert reply.finish_reason == "stop"
@@ -100,12 +93,12 @@ def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_serv
     entry = server.entry(model=model, temperature=None if is_newer else 1.0)
     requests = [(0, ChatPrompt(None, "hello"), Sampling(None if is_newer else 0.0, 20))]
     ask_all(entry, requests, open_budget(entry, NO_LIMITS), lambda *_: None, print)
-    body = json.loads(server.requests[0].body)
+    [(_, _, _, body)] = server.asked
     assert body["max_completion_tokens" if is_newer else "max_tokens"] == 20
     assert ("temperature" in body, "seed" in body) == (not is_newer, False)
-    server.faults = [to_answer({"error": {"message": "temperature 0.0 is not supported"}}, status=400)]
+    server.faults = [to_answer({"error": {"message": "temperature 0.0 is not supported"}}, 400)]
     with pytest.raises(
-        ModelError, match=r"in config/chat_models\.yaml; set temperature: null for a model without temperature"
+        ModelError, match=r"in config/chat_models\.yaml\. Set temperature: null if the model accepts no temperature"
     ):
         ask(entry, ["hello"])
 
@@ -113,7 +106,7 @@ def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_serv
 def test_a_filter_that_refuses_is_an_answer_and_takes_no_tokens(chat_server: Serve) -> None:
     server = chat_server()
     for code in ("content_filter", "content_policy_violation"):
-        server.faults = [to_answer({"error": {"message": "held back", "code": code}}, status=400)]
+        server.faults = [to_answer({"error": {"message": "held back", "code": code}}, 400)]
         replies, budget = ask(server.entry(concurrency=1), ["one", "two"])
         assert (replies[0].text, replies[0].finish_reason, replies[0].prompt_tokens) == ("", "content_filter", None)
         assert replies[1].text == "made words"
@@ -126,7 +119,7 @@ def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
     dialect: ChatDialect, said: object, kept: str, chat_server: Serve
 ) -> None:
     server = chat_server()
-    server.faults = [to_answer(build_reply(dialect, str(said), said, model=said, number=said))]
+    server.faults = [to_answer(build_reply(dialect, str(said), said))]
     replies, _ = ask(server.entry(dialect), ["hello"])
     reply = replies[0]
     assert {reply.text, reply.finish_reason, reply.answered_by, reply.provider_request_id} == {kept}
@@ -153,9 +146,10 @@ def test_neither_key_nor_prompt_is_in_an_error_or_what_it_is_chained_to(
 ) -> None:
     monkeypatch.setenv("MADE_KEY", KEY)
     server, told = chat_server(), []
-    server.faults = [quoting(429), quoting(400)]
-    entry = server.entry(dialect, key_env="MADE_KEY")
     prompt = 'it said "no"\nand went away over the hills'
+    refusal = {"error": {"message": f"no: {KEY} must not ask (never tell\n\n{prompt})", "type": "invalid"}}
+    server.faults = [to_answer(refusal, 429), to_answer(refusal, 400)]
+    entry = server.entry(dialect, key_env="MADE_KEY")
     with pytest.raises(ModelError) as raised:
         ask(entry, [prompt], system="never tell", notify=told.append)
     assert {asked.key for asked in server.asked} == {KEY}
@@ -177,16 +171,16 @@ MOST = (122, 20)
         ((10**30, 10**30), MOST),
         ((7.5, 3.0), MOST),
         ((None, None), MOST),
-        ((9, ...), (9, 20)),
+        ((9,), (9, 20)),
     ],
     ids=str,
 )
 @every_dialect
 def test_counts_that_cannot_be_are_replaced_by_the_most_that_can(
-    given: tuple[object, object], counted: tuple[int, int], dialect: ChatDialect, chat_server: Serve
+    given: tuple[object, ...], counted: tuple[int, int], dialect: ChatDialect, chat_server: Serve
 ) -> None:
     server = chat_server()
-    server.faults = [to_answer(build_reply(dialect, "three made words", None, given))]
+    server.faults = [to_answer(build_reply(dialect, "three made words", usage=given))]
     replies, budget = ask(server.entry(dialect, price_in=1.0, price_out=2.0), ["five words of a prompt"])
     assert len(server.requests) == 1, "an answer that came is kept, and not paid for again"
     assert (replies[0].text, replies[0].prompt_tokens, replies[0].output_tokens) == ("three made words", *counted)

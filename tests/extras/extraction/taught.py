@@ -20,7 +20,7 @@ WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 
 
 def filler(words: int, seed: int) -> str:
-    """Words in an order that nobody has written them in."""
+    """Return random words in random order."""
     return " ".join(random.Random(seed).choices(WORDS, k=words))
 
 
@@ -38,12 +38,12 @@ class Taught(NamedTuple):
 
 
 def teach(folder: Path) -> Taught:
-    """A model that was trained on the passage, begun anywhere, beside words in no order."""
+    """Train a model on random ends of the passage, and on random words."""
     save_model(folder / "llama", initializer_range=0.05, hidden_size=64)
     model = tokenized(folder / "llama", folder / "data")
     network = AutoModelForCausalLM.from_pretrained(folder / "llama")
-    optimizer, draw = torch.optim.AdamW(network.parameters(), lr=4e-3), random.Random(0)
-    for step in range(250):
+    optimizer, draw = torch.optim.AdamW(network.parameters(), lr=6e-3), random.Random(0)
+    for step in range(120):
         begins = [draw.randrange(len(PASSAGE) * 3 // 4) for _ in range(8)]
         texts = [*(PASSAGE[begin:] for begin in begins), *(filler(30, 100 * step + number) for number in range(8))]
         ids = [[model.start_token_id, *text.token_id.tolist()][: CONTEXT - 2] for text in encode(model, texts)]

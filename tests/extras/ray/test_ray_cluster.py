@@ -112,7 +112,7 @@ def test_a_worker_and_a_node_die_and_nothing_is_lost_or_doubled(tmp_path: Path, 
     until(driver, lambda: bool(nodes.at_work()))
     nodes.at_work()[0].kill()
     until(driver, lambda: bool(rows(model, data)) and bool(nodes.at_work(SECOND)))
-    nodes.kill_node(SECOND)
+    nodes.kill_second_node()
     output = ended(driver)
     assert f"{COUNT} texts: 0 from the cache, {COUNT} computed" in output
     assert "finished no shard for" in output

@@ -126,9 +126,9 @@ def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
         ("vllm", (*ENTRIES, 1, "5", "rank"), 10**400, "expected form .*less than or equal to"),
         ("vllm", (*ENTRIES, 1, "5", "rank"), 1.5, "expected form .*rank: .*valid integer"),
         ("vllm", (*ENTRIES, 1, "5", "rank"), True, "expected form .*rank: .*valid integer"),
-        ("vllm", (*ENTRIES, 1, "5", "rank"), None, "lacks a token's own"),
-        ("vllm", (*ENTRIES, 1, "5"), ..., "lacks a token's own"),
-        ("vllm", (*ENTRIES, 1), None, "lacks a token's own"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), None, "lacks the log-probability or the rank"),
+        ("vllm", (*ENTRIES, 1, "5"), ..., "lacks the log-probability or the rank"),
+        ("vllm", (*ENTRIES, 1), None, "lacks the log-probability or the rank"),
         ("vllm", (*ENTRIES, 1, str(2**31)), {"logprob": -0.1, "rank": 1}, "expected form"),
         ("vllm", (*ENTRIES, 1, "-3"), {"logprob": -0.1, "rank": 1}, "expected form"),
         (
@@ -138,7 +138,7 @@ def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
             "2 entries for 3 tokens. The server splits the text into other tokens, or shortens it",
         ),
         ("vllm", ENTRIES, [None] * 4, "4 entries for 3 tokens"),
-        ("vllm", ENTRIES, None, "0 entries for 3 tokens: the server ignores"),
+        ("vllm", ENTRIES, None, "0 entries for 3 tokens. The server ignores"),
         ("vllm", ENTRIES, {"504": -1}, "expected form"),
         ("vllm", ("choices", 0, "prompt_token_ids"), [7, 5, 1], "other token ids than the request"),
         ("vllm", ("choices", 0, "prompt_token_ids"), None, "other token ids than the request"),
@@ -146,7 +146,7 @@ def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
         ("sglang", (*TRIPLES, 1, 1), 1.5, r"input_token_logprobs\.1\.1: Input should be a valid integer"),
         ("sglang", (*TRIPLES, 1, 1), 6, "other token ids than the request"),
         ("completions", (*LOGPROBS, "logprobs"), None, "contains no log-probabilities"),
-        ("completions", (*OWN["completions"][:-1],), [-0.1], "1 entries for 3 tokens: the server ignores"),
+        ("completions", (*OWN["completions"][:-1],), [-0.1], "1 entries for 3 tokens. The server ignores"),
         (
             "completions",
             (*OWN["completions"],),
@@ -163,9 +163,14 @@ def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
             "adds no start token. Without it, each log-probability belongs to the next position. Start the",
         ),
         ("llama_cpp", ("usage",), ..., "has no field usage.prompt_tokens"),
-        ("llama_cpp", (*OWN["llama_cpp"],), ..., "the server removes start tokens, and a text that spells one"),
-        ("llama_cpp", (*OWN["llama_cpp"][:-1],), [-0.1], "0 entries for 3 tokens: the server ignores"),
-        ("llama_cpp", (*LOGPROBS, "logprobs", "text_offset", 1), 2, "into other tokens than the entry's tokenizer"),
+        ("llama_cpp", (*OWN["llama_cpp"],), ..., "The server removes start tokens, so a text that contains"),
+        ("llama_cpp", (*OWN["llama_cpp"][:-1],), [-0.1], "0 entries for 3 tokens. The server ignores"),
+        (
+            "llama_cpp",
+            (*LOGPROBS, "logprobs", "text_offset", 1),
+            2,
+            "into other tokens than the tokenizer of the entry",
+        ),
     ],
 )
 def test_an_answer_that_is_none_is_refused_in_one_line(

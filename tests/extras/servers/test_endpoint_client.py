@@ -209,7 +209,7 @@ def test_the_key_is_sent_and_nowhere_else(
 
 def test_a_key_that_is_not_there(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINY_KEY", raising=False)
-    with pytest.raises(ModelError, match="the environment variable TINY_KEY is not set"):
+    with pytest.raises(ModelError, match="The environment variable TINY_KEY is not set"):
         client(server, key_env="TINY_KEY").ask(post(server))
     monkeypatch.setenv("TINY_KEY", "schlüssel")
     with pytest.raises(ModelError, match="TINY_KEY contains no valid API key") as error:

@@ -89,14 +89,14 @@ def wrong_moments(answer: Json, body: Json) -> Json:
         (
             {"bend": evenly(lambda number: 0.0)},
             {},
-            r"the \d+ tokens of 5 different texts has a probability of 1, which no",
+            r"the \d+ tokens of 5 different texts has a probability of 1\. No",
         ),
-        ({"bend": evenly(lambda number: -0.01 * (number % 9))}, {}, "a probability of more than one half, which"),
+        ({"bend": evenly(lambda number: -0.01 * (number % 9))}, {}, "a probability of more than one half. No"),
         ({"bend": evenly(lambda number: -9999.0)}, {}, r"no log-probability for \d+ of the \d+ tokens of plain texts"),
         (
             {"bend": noisy_by(11.9)},
             {"top_logprobs": 0},
-            r"two answers to one request are 12 nats apart \(the limit is 0.5",
+            r"answers to the same request differ by 12 nats. The limit is 0.5",
         ),
         (
             {"bend": fewer},
@@ -105,11 +105,15 @@ def wrong_moments(answer: Json, body: Json) -> Json:
         ),
         ({"off_by": 1}, {"dialect": "completions"}, r"the most likely at only \d of \d\d positions"),
         ({"best": 22}, {"moments": True}, "runs without the plugin corpus-audit-vllm"),
-        ({"plugin": True, "best": 22}, {"top_logprobs": 22}, "set moments: true in the entry, or change top_logprobs"),
+        (
+            {"plugin": True, "best": 22},
+            {"top_logprobs": 22},
+            "Set moments: true in the entry of the model, or change top_logprobs",
+        ),
         (
             {"plugin": True, "best": -1, "bend": wrong_moments},
             {"moments": True},
-            "up to 0.01 away from those of the whole distribution",
+            "differ by up to 0.01 from those of the whole distribution",
         ),
         ({}, {"model": "huge"}, "The model `huge` does not exist"),
     ],

@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_endpoint import FakeEndpoint, Json
-from tiny_models import SENTENCES, tokenized
+from fake_endpoint import FakeEndpoint, Json, save_counting_model
+from tiny_models import SENTENCES, forward_of, tokenized
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.dialect_interface import build_prompt
-from audit_pipeline.extras.servers.dialects import EndpointClient
-from audit_pipeline.extras.servers.probe import probe_endpoint
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
@@ -48,6 +46,13 @@ GIVEN = {
     "completions": {"max_logprob"},
     "llama_cpp": {"max_logprob"},
 }
+
+
+@pytest.fixture(scope="module")
+def starting(tmp_path_factory: pytest.TempPathFactory, kept: Path) -> Loaded:
+    """Return the model with a tokenizer that adds a start token itself."""
+    model = tokenized(save_counting_model(tmp_path_factory.mktemp("starting") / "model", adds_bos=True), kept)
+    return model, forward_of(model)
 
 
 def run(
@@ -202,7 +207,7 @@ def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
         return answer
 
     server.bend = cut_otherwise
-    with pytest.raises(ModelError, match="other tokens than the entry's tokenizer"):
+    with pytest.raises(ModelError, match="other tokens than the tokenizer of the entry"):
         compute(opened.model, [LONG], DataPaths(tmp_path), lambda: opened)
 
 
@@ -221,16 +226,13 @@ def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_toke
 
 @pytest.mark.slow
 def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
-    starting: Loaded, in_process: InProcess, asking: Callable[..., EndpointClient], kept: Path, tmp_path: Path
+    starting: Loaded, in_process: InProcess, ready: Ready, tmp_path: Path
 ) -> None:
     with FakeEndpoint(*starting) as server:
-        server.form, server.bos, server.takes = "llama_cpp", server.model.start_token_id, (str,)
-        endpoint = {"url": server.url, "model": "tiny", "dialect": "llama_cpp"}
-        policy = {"start_token_policy": "tokenizer", "window": 100}
-        model = tokenized(starting[0].located.folder, kept, backend="openai", endpoint=endpoint, **policy)
-        client = asking(model)
-        run(EndpointBackend(model, client, probe_endpoint(model, client)), tmp_path / "remote")
-    ours, theirs = rows_of(model, tmp_path / "remote"), in_process(loaded=starting, **policy)
+        opened = ready("llama_cpp", server=server)
+        run(opened, tmp_path / "remote")
+    ours = rows_of(opened.model, tmp_path / "remote")
+    theirs = in_process(loaded=starting, start_token_policy="tokenizer")
     assert_same(ours, theirs, GIVEN["llama_cpp"], skipped=1)
 
 

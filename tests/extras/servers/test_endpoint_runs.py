@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from bad_server import Answer, fault, slow, truncated
 from fake_endpoint import FakeEndpoint, Json
-from tiny_models import SENTENCES, tokenized
+from tiny_models import SENTENCES
 
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.extras.servers import backend
 from audit_pipeline.extras.servers.backend import EndpointBackend
-from audit_pipeline.extras.servers.dialects import EndpointClient
-from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Budget, Limits
@@ -32,18 +30,8 @@ Loaded = tuple[TokenizedModel, ForwardPass]
 TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SENTENCES)
 
 
-@pytest.fixture(scope="module")
-def probed(counting: Loaded, kept: Path, one_thread: None) -> ProbeResult:
-    """What the probe finds of every server of the model."""
-    with FakeEndpoint(*counting) as server:
-        endpoint = {"url": server.url, "model": "tiny", "dialect": "vllm"}
-        model = tokenized(counting[0].located.folder, kept, window=100, backend="openai", endpoint=endpoint)
-        assert model.entry.endpoint is not None
-        return probe_endpoint(model, EndpointClient("tiny", model.entry.endpoint, Budget()))
-
-
 def asked_for(server: FakeEndpoint) -> list[Json]:
-    """Requests of the texts, without those that check whether the model is still the same."""
+    """Return the requests of texts, without the checks of the model."""
     checks = {tuple(one.token_id) for one in encode(server.model, PROBE_TEXTS)}
     return [body for body in server.bodies() if tuple(body["prompt"][0][1:]) not in checks]
 
@@ -74,9 +62,8 @@ def test_a_run_that_ends_is_taken_up_again(
     server: FakeEndpoint,
     ready: Ready,
     tmp_path: Path,
-    probed: ProbeResult,
 ) -> None:
-    opened = ready(probed=probed, concurrency=1)
+    opened = ready(concurrency=1)
     ended: list[bool] = []
 
     def some_first(answer: Json, body: Json) -> Json:
@@ -95,11 +82,9 @@ def test_a_run_that_ends_is_taken_up_again(
     assert len(asked_for(server)) - asked == len(TEXTS) - 7
 
 
-def test_an_interrupt_keeps_what_came(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult, often_checked: None
-) -> None:
+def test_an_interrupt_keeps_what_came(server: FakeEndpoint, ready: Ready, tmp_path: Path, often_checked: None) -> None:
     """Ctrl-C while answers are waited for: what was checked is kept."""
-    opened = ready(probed=probed, concurrency=3)
+    opened = ready(concurrency=3)
 
     def interrupting(answer: Json, body: Json) -> Json:
         if len(asked_for(server)) == 8:
@@ -120,15 +105,13 @@ def test_an_interrupt_keeps_what_came(
     assert (summary.texts_from_cache, summary.texts_computed) == (kept, len(TEXTS) - kept)
 
 
-def test_a_budget_ends_a_run_and_the_next_goes_on(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult
-) -> None:
+def test_a_budget_ends_a_run_and_the_next_goes_on(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
     cost, check = (sum(len(one.token_id) + 2 for one in encode(server.model, texts)) for texts in (TEXTS, PROBE_TEXTS))
     most = cost // 3 + check
     runs, rows = 0, 0
     while rows < len(TEXTS):
-        budget, before = Budget(Limits(most)), len(server.requests)
-        opened = ready(probed=probed, budget=budget, concurrency=4)
+        budget, before = Budget(Limits(most)), len(server.bodies())
+        opened = ready(budget=budget, concurrency=4)
         runs += 1
         try:
             compute(opened.model, TEXTS, DataPaths(tmp_path), lambda opened=opened: opened)
@@ -143,9 +126,9 @@ def test_a_budget_ends_a_run_and_the_next_goes_on(
 
 
 def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult, often_checked: None
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, often_checked: None
 ) -> None:
-    opened = ready(probed=probed, concurrency=3)
+    opened = ready(concurrency=3)
 
     def another_from_the_eighth_on(answer: Json, body: Json) -> Json:
         if len(asked_for(server)) >= 8:
@@ -159,7 +142,7 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
         return {row["text_sha256"]: row["logprob"] for row in found}
 
     server.bend = another_from_the_eighth_on
-    with pytest.raises(ModelError, match="the model at the endpoint changed during the requests"):
+    with pytest.raises(ModelError, match="The model at the endpoint changed during the requests"):
         compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     kept = rows(tmp_path)
     assert 3 <= len(kept) <= 7
@@ -169,12 +152,10 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     assert kept.items() <= rows(tmp_path / "anew").items()
 
 
-def test_an_answer_that_is_none_gives_no_row(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult
-) -> None:
+def test_an_answer_that_is_none_gives_no_row(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
     """Which answers are none: test_dialects.py."""
+    opened = ready()
     server.bend = lambda answer, body: {"choices": [{**answer["choices"][0], "prompt_token_ids": None}]}
-    opened = ready(probed=probed)
     with pytest.raises(ModelError, match=r"other token ids than the request.*sha256 [0-9a-f]{64}") as error:
         compute(opened.model, TEXTS[:2], DataPaths(tmp_path), lambda: opened)
     assert "\n" not in str(error.value)
