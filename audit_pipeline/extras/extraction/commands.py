@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli import shared_options
+from audit_pipeline.cli import run_setup, shared_options
 from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
-from audit_pipeline.cli.run_setup import (
-    get_writable_paths,
-    load_dagster_definitions,
-    load_whole_configuration,
-    prepare_model,
-    resolve_model_option,
-)
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX, command_output
 from audit_pipeline.extras.extraction.command_output import GenerationOptions
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditRequest
-from audit_pipeline.pipeline.console import print_message, print_result, print_skipped, print_step
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -172,8 +165,8 @@ def extract(
 
     spec = None if benchmark is None else _resolve_benchmark(benchmark)
     settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
-    paths = DataPaths.from_environment() if dry_run else get_writable_paths()
-    configured = resolve_model_option(model)
+    paths = DataPaths.from_environment() if dry_run else run_setup.get_writable_paths()
+    configured = run_setup.resolve_model_option(model)
     if out is not None:
         require_usable_output(out, *(path for path in (texts, held_out) if path is not None))
     audited = _read_file_documents(texts, text_column) if texts else []
@@ -199,7 +192,7 @@ def extract(
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
         documents = _merge_held_out_documents(own_documents, held_out_documents)
     # For a benchmark, run_extraction has already asked the server.
-    tokenized, backend_of = prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
+    tokenized, backend_of = run_setup.prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
@@ -224,7 +217,7 @@ def _search_and_show(
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
-        print_message(
+        console.print_message(
             f"{len(search.unreadable_parts)} corrupt part(s) of the cache were renamed. Their windows were run again."
         )
     audited = [result for result in found if result.document.side == "audited"]
@@ -238,16 +231,18 @@ def _search_and_show(
     if grid is not None:
         command_output.show_grid(found, shown, grid)
     elif search.options.grid:
-        print_result(f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None)
+        console.print_result(
+            f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None
+        )
     if generation.continued is not None:
         command_output.show_continuations(search, backend_of, shown, generation.continued)
     command_output.show_claims(found)
     if out is not None:
-        print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
+        console.print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 
 
 def _resolve_benchmark(name: str) -> BenchmarkSpec:
-    specs = load_whole_configuration().benchmarks_named(name)
+    specs = run_setup.load_whole_configuration().benchmarks_named(name)
     if len(specs) != 1:
         raise ConfigError(
             f"'{name}' is a family of {len(specs)} benchmarks. Choose one of these benchmarks: "
@@ -262,7 +257,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     Raises:
         AuditError: If the search stopped. Finished windows are kept, and the next call continues from there.
     """
-    definitions = load_dagster_definitions()
+    definitions = run_setup.load_dagster_definitions()
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.pipeline.dagster import audit, partitions, runs
@@ -275,17 +270,19 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     options = request.options
     audit.require_same_control(entry, [spec])
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    model = endpoints.probe_and_load(entry, paths, print_step)
+    model = endpoints.probe_and_load(entry, paths, console.print_step)
     problem = explain_window_too_long(model, settings.lengths)
     if problem is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
-    with audit.open_runner(definitions, paths, print_step) as (plain, _):
+    with audit.open_runner(definitions, paths, console.print_step) as (plain, _):
         runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)
         partitions.register(runner.instance, models=[entry.name])
-        audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, print_step))
-        print_step(f"searching the documents of {spec.name} with {entry.name}")
+        audit.prepare_scope(
+            Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, console.print_step)
+        )
+        console.print_step(f"searching the documents of {spec.name} with {entry.name}")
         partition = Pair(spec.name, entry.name).partition
         runner.run("extract", "corpus-audit extract", partition_key=partition, ops={"extraction": asked})
         if options.publish:
@@ -319,11 +316,11 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     from audit_pipeline.extras.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
-    print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
+    console.print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
     editions = [f"{document.name}: {document.edition}" for document in documents if document.edition is not None]
     if editions:
         more = f"; {len(editions) - _NAMED_EDITIONS:,} more" * (len(editions) > _NAMED_EDITIONS)
-        print_message(f"Dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
+        console.print_message(f"Dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
     return documents
 
 
@@ -336,7 +333,7 @@ def _show_dry_run(
     seconds = estimate_seconds(model, tokens, options)
     grid = f" ({grid_tokens:,} of them for the grid)" if grid_tokens else ""
     added = " Likely passages add more windows." if search.options.stride == COARSE_TO_FINE else ""
-    print_result(
+    console.print_result(
         f"{documents:,} document(s) have {windows:,} windows with {tokens:,} tokens to run{grid}. Estimated time: "
         f"{format_estimated_time(seconds)}.{added}",
         documents=documents,
@@ -352,5 +349,7 @@ def _show_dry_run(
         # The reference model reads only the passages that the model reproduces. Their number is not known yet.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            print_result(f"{reference.entry.name} also receives the likely passages. Their number is not known yet.")
+            console.print_result(
+                f"{reference.entry.name} also receives the likely passages. Their number is not known yet."
+            )
     print_sending_plan(to_send, options.limits.require_usable_for(model.entry))

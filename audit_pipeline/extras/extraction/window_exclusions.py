@@ -22,16 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.word_hashes import Hashes, hash_runs
-from audit_pipeline.extras.extraction import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths, window_probabilities
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.memorisation import Mask, Windows, select_strongest_windows, windows_from_rows
-from audit_pipeline.extras.extraction.window_probabilities import (
-    encode_windows_at,
-    encode_windows_between,
-    read_windows,
-    run_windows,
-    split_prefix_and_suffix,
-)
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
 from audit_pipeline.statistics.roc import Floats
@@ -179,7 +172,7 @@ def judge_windows(
         if not len(window_numbers):
             continue
         starts = document_windows.start[window_numbers].tolist()
-        encoded = encode_windows_at(model, document.text, starts, lengths)
+        encoded = window_probabilities.encode_windows_at(model, document.text, starts, lengths)
         for window_number, window in zip(window_numbers.tolist(), encoded, strict=True):
             prefix = window.token_id[: window.first_scored]
             suffix = window.token_id[window.first_scored :]
@@ -220,10 +213,10 @@ def _score_by_reference(
     for document_number, window_number in unexplained:
         spans = windows[document_number]
         span = (int(spans.start[window_number]), int(spans.begin[window_number]), int(spans.end[window_number]))
-        encoded += encode_windows_between(reference, documents[document_number].text, [span])
+        encoded += window_probabilities.encode_windows_between(reference, documents[document_number].text, [span])
     readable = [window for window in encoded if window is not None]
-    run_windows(reference, readable, caches, backend, on_progress)
-    rows = read_windows(reference, readable, caches)
+    window_probabilities.run_windows(reference, readable, caches, backend, on_progress)
+    rows = window_probabilities.read_windows(reference, readable, caches)
     reference_windows = windows_from_rows(rows)
     row_keys = zip(rows.column("text_sha256").to_pylist(), reference_windows.start.tolist(), strict=True)
     number_by_key = {key: number for number, key in enumerate(row_keys)}
@@ -286,7 +279,7 @@ def judge_by_priors(
         passage_numbers.append(numbers)
         if numbers:
             starts = document_windows.start[numbers].tolist()
-            encoded = encode_windows_at(model, documents[document_number].text, starts, lengths)
+            encoded = window_probabilities.encode_windows_at(model, documents[document_number].text, starts, lengths)
             passages += [(document_number, window) for window in encoded]
     if not passages:
         return list(judged)
@@ -402,10 +395,10 @@ def _cut_prefix(model: TokenizedModel, text: str, tokens: int) -> Prefix | None:
     """Cut a prefix of ``tokens`` tokens out of a text, like that of a window. Return None if the text is too short."""
     # A token rarely has more than eight characters, so enough tokens follow the start.
     start = _hash_text(text) % max(1, len(text) - 8 * (tokens + 1))
-    windows = encode_windows_at(model, text, [start], WindowLengths(tokens, 1))
+    windows = window_probabilities.encode_windows_at(model, text, [start], WindowLengths(tokens, 1))
     if not windows:
         return None
-    ids, _ = split_prefix_and_suffix(windows[0])
+    ids, _ = window_probabilities.split_prefix_and_suffix(windows[0])
     return Prefix(text_sha256(text[start : int(windows[0].char_end[tokens - 1])]), tuple(ids))
 
 
