@@ -1,4 +1,4 @@
-"""Measures of an answer against a document: by hand, against brute force, and nothing for what the prompt held."""
+"""Measures of an answer against a document: by hand, against brute force, and without words of the prompt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PASSAGE = (DOCUMENT.index("fed"), len(DOCUMENT))
 
 
 def numbers(first: int, end: int) -> str:
-    """The words n0, n1, ...: no two are equal."""
+    """Return the words n0, n1 and so on. All words differ."""
     return " ".join(f"n{number}" for number in range(first, end))
 
 
@@ -40,7 +40,7 @@ def measure(answer: str, prompt: str | None = None, passage: tuple[int, int] | N
 # By hand
 
 
-def test_a_run_is_measured_in_words_and_found_in_both_texts() -> None:
+def test_a_run_has_a_length_in_words_and_a_position_in_both_texts() -> None:
     answer = "Surely: HE LIT THE LAMP; fed the gray cat and opened the sluice. Goodbye"
     found = measure(answer)
     # He lit the lamp fed the | gray | cat and opened the sluice
@@ -51,10 +51,10 @@ def test_a_run_is_measured_in_words_and_found_in_both_texts() -> None:
     assert (found.passage_coverage, found.edits) == (None, None)
 
 
-def test_of_the_passage_what_lies_in_runs_within_it() -> None:
+def test_passage_coverage_counts_runs_within_the_passage() -> None:
     found = measure("He lit the lamp, fed the gray cat and opened the sluice", None, PASSAGE)
-    # Of the 11 words from "fed" on: "fed the" is no run of 5 within the passage; "cat and opened the sluice" is one.
-    # Three edits: "gray", and "before anyone woke" is missing.
+    # The answer has 11 words from "fed" on. "fed the" is no run of 5 words within the passage.
+    # "cat and opened the sluice" is a run. Four edits: "gray", and "before anyone woke" is missing.
     assert found.passage_coverage == 5 / 11
     assert found.edits == 4
 
@@ -71,7 +71,7 @@ def test_words_of_the_prompt_break_runs() -> None:
     assert measure("The miller rose at four. He lit", prompt) == replace(NOTHING, answer_words=7)
 
 
-def test_a_near_stretch_has_five_words_that_differ_and_forty_in_all() -> None:
+def test_a_near_stretch_has_forty_words_and_at_most_five_mismatches() -> None:
     document = DocumentMatcher(numbers(0, 200))
     words = numbers(50, 90).split()
     for at in (1, 9, 17, 25, 33):
@@ -103,8 +103,7 @@ def test_chinese_counts_by_characters_and_emoji_are_no_words() -> None:
     assert (found.answer_words, found.longest_run, found.words_out, found.run_start) == (12, 11, 11, 2)
 
 
-def test_a_phrase_of_the_prompt_within_a_longer_run_belongs_to_it() -> None:
-    """The chorus stands in the prompt, and again in the midst of what comes next."""
+def test_a_quoted_phrase_within_a_longer_run_belongs_to_the_run() -> None:
     chorus = "and so they said again"
     text = " ".join([numbers(0, 20), chorus, numbers(20, 50), chorus, numbers(50, 80)]).split()
     document = DocumentMatcher(" ".join(text))
@@ -119,7 +118,7 @@ def test_a_phrase_of_the_prompt_within_a_longer_run_belongs_to_it() -> None:
     assert document.measure(within, within, None).longest_run == 0
 
 
-def test_an_answer_that_repeats_a_whole_book() -> None:
+def test_a_whole_book_is_measured() -> None:
     chosen = random.Random(1)
     words = [f"w{chosen.randrange(5000)}" for _ in range(30_000)]
     text = " ".join(words)
@@ -135,7 +134,7 @@ def test_an_answer_that_repeats_a_whole_book() -> None:
 
 
 class Case(NamedTuple):
-    """Texts over few words, so that everything repeats and collides."""
+    """Texts of a few words, so that many words repeat."""
 
     document: list[str]
     answer: list[str]
@@ -144,7 +143,7 @@ class Case(NamedTuple):
 
 
 def lists(values: Sequence[Any], most: int) -> st.SearchStrategy[list[Any]]:
-    """Lists of any length alike: hypothesis' own are mostly short."""
+    """Return lists of all lengths with equal probability. Lists of hypothesis are mostly short."""
     return st.integers(0, most).flatmap(lambda size: st.lists(st.sampled_from(values), min_size=size, max_size=size))
 
 
@@ -175,7 +174,7 @@ def is_in(run: list[str], words: list[str]) -> bool:
 
 
 def said_over(prompt: list[str]) -> list[str]:
-    """What a prompt stands for."""
+    """Return a prompt, repeated if it is shorter than a run."""
     return prompt if len(prompt) >= MIN_RUN_WORDS else prompt * MIN_RUN_WORDS
 
 
@@ -189,7 +188,7 @@ def quoted_by_force(case: Case) -> set[int]:
 
 
 def phrases_by_force(case: Case, quoted: set[int]) -> set[int]:
-    """The quoted words of phrases that are not too long, in the midst of runs of which most is not quoted."""
+    """Return the quoted words that belong to a longer run, because their phrase is short and most of the run is new."""
     n = len(case.answer)
     common = [(a, b) for a in range(n) for b in range(a + 1, n + 1) if is_in(case.answer[a:b], case.document)]
     found: set[int] = set()
@@ -218,7 +217,7 @@ def phrases_by_force(case: Case, quoted: set[int]) -> set[int]:
 
 
 def runs_by_force(words: list[str], others: list[list[str]], quoted: set[int], prompt: list[str]) -> list[range]:
-    """What is left of the common runs of ``words`` with any of ``others``, in the order of their beginnings."""
+    """Return the rest of the common runs of ``words`` with any of ``others``, in order, without words of the prompt."""
     prompt = said_over(prompt)
     spans = [
         (a, b)
@@ -268,7 +267,7 @@ def near_by_force(document: list[str], answer: list[str | None], mismatches: int
 
 @max_examples(600, deadline=None)
 @given(cases())
-def test_measures_are_those_of_brute_force(case: Case) -> None:
+def test_measures_equal_brute_force(case: Case) -> None:
     text, answer = " ".join(case.document), " ".join(case.answer)
     first, last = case.passage
     passage = (2 * first, max(2 * last - 1, 2 * first))
@@ -301,7 +300,7 @@ def test_measures_are_those_of_brute_force(case: Case) -> None:
 
 @max_examples(600, deadline=None)
 @given(cases(), st.sampled_from([(0, 1), (0, 3), (1, 4), (1, 6), (2, 9), (3, 7)]))
-def test_near_stretches_are_those_of_brute_force(case: Case, limits: tuple[int, int]) -> None:
+def test_near_stretches_equal_brute_force(case: Case, limits: tuple[int, int]) -> None:
     quoted = quoted_by_force(case)
     masked = [None if at in quoted else word for at, word in enumerate(case.answer)]
     flags = np.isin(np.arange(len(case.answer)), list(quoted))
@@ -315,7 +314,7 @@ def test_near_stretches_are_those_of_brute_force(case: Case, limits: tuple[int, 
 
 @st.composite
 def repeated_prompts(draw: st.DrawFn) -> Case:
-    """An answer made of stretches of its prompt, 5 words and longer, with a shorter rest before and after."""
+    """Return an answer of stretches of its prompt: at least 5 words each, with a shorter one at each end."""
     case = draw(cases())
     prompt = [*case.prompt, draw(st.sampled_from("abc"))]
     whole = said_over(prompt)
@@ -334,7 +333,7 @@ def repeated_prompts(draw: st.DrawFn) -> Case:
 
 @max_examples(500, deadline=None)
 @given(repeated_prompts())
-def test_an_answer_that_repeats_its_prompt_gets_nothing(case: Case) -> None:
+def test_an_answer_that_repeats_its_prompt_scores_nothing(case: Case) -> None:
     document = " ".join(case.document)
     for passage in ((0, len(document)), (2 * case.passage[0], len(document))):
         found = DocumentMatcher(document).measure(" ".join(case.answer), " ".join(case.prompt), passage)

@@ -95,9 +95,7 @@ def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) ->
     assert "<b>I would say</b>" not in pages
 
 
-def test_a_limited_run_without_text_stores_no_text(
-    workspace: Workspace, chat_server: Servers
-) -> None:
+def test_a_limited_run_without_text_stores_no_text(workspace: Workspace, chat_server: Servers) -> None:
     write_entry(workspace, chat_server(go_on))
     books, _ = write_files(workspace)
     options = ("--model", "talker", "--texts", books, "--draws", "0", "--no-text")

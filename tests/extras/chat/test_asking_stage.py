@@ -1,4 +1,4 @@
-"""The stage that asks, against a server on the loopback interface: models that know, repeat or refuse."""
+"""The stage that asks a server on the loopback interface: models that know, repeat or refuse."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def by_rung(report: AskReport, document: str) -> dict[str, Mapping[str, Any]]:
     return {row["rung"]: row for row in report.documents if row["document_id"] == document}
 
 
-def test_a_model_that_knows_one_text_is_found_and_no_other(chat_server: Servers, paths: DataPaths) -> None:
+def test_only_the_known_text_is_reproduced(chat_server: Servers, paths: DataPaths) -> None:
     options = replace(OPTIONS, rungs=("instruction",), draws=0)
     report = ask(plan_asking(TEXTS, options), chat_server(go_on), paths)
     known = by_rung(report, KNOWN)["instruction"]
@@ -100,7 +100,7 @@ def test_a_model_that_knows_one_text_is_found_and_no_other(chat_server: Servers,
     assert entry.upstream == {"files/works": "1"}
 
 
-def test_a_model_that_refuses_everything_is_refused(chat_server: Servers, paths: DataPaths) -> None:
+def test_refusals_give_the_claim_refused(chat_server: Servers, paths: DataPaths) -> None:
     refusing = chat_server(lambda prompt: "I'm sorry, but I can't reproduce copyrighted text.")
     report = ask(plan_asking(FEW, OPTIONS), refusing, paths)
     assert {row["claim"] for row in report.documents} == {"refused"}
@@ -108,7 +108,7 @@ def test_a_model_that_refuses_everything_is_refused(chat_server: Servers, paths:
     assert report.unmeasured == 4 * 4 * 4
 
 
-def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
+def test_no_request_is_sent_twice(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     plan = plan_asking(FEW, OPTIONS)
     stopped = ask(plan, server, paths, "1", limits=Limits(max_requests=25))
@@ -127,7 +127,7 @@ def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
         ask(plan_asking(FEW, replace(OPTIONS, headline="title")), server, paths, "5")
 
 
-def test_of_another_text_under_the_same_name_nothing_was_asked_yet(chat_server: Servers, paths: DataPaths) -> None:
+def test_answers_belong_to_texts_and_not_to_names(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     ask(plan_asking(FEW, OPTIONS), server, paths, "1")
     other = replace(DOCUMENTS[0], text=DOCUMENTS[0].text + " more")
@@ -153,7 +153,7 @@ ask_pair(plan, entry, DataPaths(Path({data!r})), "killed", budget, keeps_text=Tr
 """
 
 
-def test_a_run_that_is_killed_is_finished_without_asking_twice(chat_server: Servers, paths: DataPaths) -> None:
+def test_a_killed_run_is_continued_without_repeated_requests(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     server.pause = 0.05
     code = KILLED.format(path=sys.path, url=f"{server.url}/v1", data=str(paths.root))
@@ -172,19 +172,19 @@ def test_a_run_that_is_killed_is_finished_without_asking_twice(chat_server: Serv
     assert len(find_missing_requests(plan, entry, paths)) == len(plan.requests) - kept
     report = ask_pair(plan, entry, paths, "next", open_budget(entry, Limits()), keeps_text=True, notify=print)
     assert report.new == len(plan.requests)
-    # What was under way when it was killed is asked again, and no more; the server may count it late.
+    # Only open requests of the killed process are repeated. The server may count them late.
     assert 0 <= len(server.asked) - len(plan.requests) <= 2
     assert not journal.exists()
 
 
-def test_two_at_once(chat_server: Servers, paths: DataPaths) -> None:
+def test_a_second_process_is_refused(chat_server: Servers, paths: DataPaths) -> None:
     server, plan = chat_server(go_on), plan_asking(FEW, OPTIONS)
     report = ask(plan, server, paths, on_answer=lambda answered: ask(plan, server, paths, "other") and None)
     assert isinstance(report.fault, HeldError)
     assert "another process has held" in str(report.fault)
 
 
-def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, paths: DataPaths) -> None:
+def test_without_text_only_digests_and_measures_are_stored(chat_server: Servers, paths: DataPaths) -> None:
     report = ask(
         plan_asking(FEW, OPTIONS), chat_server(go_on), paths, entry={"system_prompt": "Be exact."}, keeps_text=False
     )
@@ -194,7 +194,7 @@ def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, p
         assert {row[column.name] for column in CHAT_ANSWERS.columns if column.quotes_text} <= {None, row["settings"]}
         assert len(row["prompt_sha256"]) == len(row["output_sha256"]) == 64
     plan, server = plan_asking(FEW, replace(OPTIONS, draws=2)), chat_server(go_on)
-    # What a killed run has left holds texts.
+    # The journal of a killed run contains texts.
     left = read_answers(report.pair, paths)[0]
     journal = AskJournal(paths.run_file("chat_answers", "works|made", "any").parent / ".asked.jsonl")
     columns = {name: value for name, value in left.items() if name not in ("model", "benchmark", "run_id")}
@@ -206,7 +206,7 @@ def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, p
     assert "Be exact" not in whole
 
 
-def test_each_answer_is_on_record(chat_server: Servers, paths: DataPaths) -> None:
+def test_settings_and_origin_of_each_answer_are_stored(chat_server: Servers, paths: DataPaths) -> None:
     prices = {"price_in": 1.0, "price_out": 2.0, "temperature": 0.7, "system_prompt": "Be exact."}
     report = ask(plan_asking(FEW, OPTIONS), chat_server(go_on), paths, entry=prices)
     rows = read_answers(report.pair, paths)
@@ -221,7 +221,7 @@ def test_each_answer_is_on_record(chat_server: Servers, paths: DataPaths) -> Non
     assert {json.loads(row["settings"])["temperature"] for row in rows if row["draw"] == 0} == {0.0}
 
 
-def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
+def test_imported_outputs_get_scores_and_claims(paths: DataPaths, tmp_path: Path) -> None:
     words = text_of(KNOWN).split()
     prompt = " ".join(words[:50])
     of_known = {"passage": " ".join(words[50:90]), "prompt": prompt}
@@ -257,7 +257,7 @@ def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
     assert KNOWN not in {row["document_id"] for row in fewer.documents}, "it is not asked about any more"
 
 
-def test_names_and_mixtures_that_cannot_be(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
+def test_invalid_names_and_mixed_answers_are_refused(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_text(json.dumps({"document": "a", "output": "no"}))
     outputs = read_outputs(file, FEW.documents).outputs

@@ -45,7 +45,7 @@ def ask(
 
 
 @every_dialect
-def test_every_dialect_gets_the_prompt_and_gives_the_answer_with_what_is_known_of_it(
+def test_request_and_reply_of_each_interface(
     dialect: ChatDialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MADE_KEY", KEY)
@@ -73,7 +73,7 @@ def test_every_dialect_gets_the_prompt_and_gives_the_answer_with_what_is_known_o
 
 
 @every_dialect
-def test_no_key_and_no_address_of_the_environment_is_used(
+def test_keys_and_addresses_of_the_environment_are_not_used(
     dialect: ChatDialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, other = chat_server(), chat_server()
@@ -88,7 +88,7 @@ def test_no_key_and_no_address_of_the_environment_is_used(
 @pytest.mark.parametrize(
     ("model", "is_newer"), [("openai/gpt-5", True), ("openai/made", False)], ids=["without temperature", "with"]
 )
-def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_server: Serve) -> None:
+def test_a_model_without_temperature(model: str, is_newer: bool, chat_server: Serve) -> None:
     server = chat_server()
     entry = server.entry(model=model, temperature=None if is_newer else 1.0)
     requests = [(0, ChatPrompt(None, "hello"), Sampling(None if is_newer else 0.0, 20))]
@@ -103,7 +103,7 @@ def test_a_model_that_takes_no_temperature(model: str, is_newer: bool, chat_serv
         ask(entry, ["hello"])
 
 
-def test_a_filter_that_refuses_is_an_answer_and_takes_no_tokens(chat_server: Serve) -> None:
+def test_a_filtered_prompt_has_an_empty_reply_without_tokens(chat_server: Serve) -> None:
     server = chat_server()
     for code in ("content_filter", "content_policy_violation"):
         server.faults = [to_answer({"error": {"message": "held back", "code": code}}, 400)]
@@ -115,7 +115,7 @@ def test_a_filter_that_refuses_is_an_answer_and_takes_no_tokens(chat_server: Ser
 
 @pytest.mark.parametrize(("said", "kept"), [(7, "7"), ("a \ud83d b 😀", "a \ufffd b 😀")], ids=["number", "half"])
 @every_dialect
-def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
+def test_fields_of_a_reply_become_valid_strings(
     dialect: ChatDialect, said: object, kept: str, chat_server: Serve
 ) -> None:
     server = chat_server()
@@ -127,7 +127,7 @@ def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
 
 
 @every_dialect
-def test_an_answer_that_cannot_be_read_is_asked_for_again(dialect: ChatDialect, chat_server: Serve) -> None:
+def test_an_unreadable_answer_is_requested_again(dialect: ChatDialect, chat_server: Serve) -> None:
     server = chat_server()
     for broken in (Answer(b"", reset=True), Answer(b'{"choices"'), Answer(b"{}"), Answer(b"[1]")):
         server.requests.clear()
@@ -141,7 +141,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again(dialect: ChatDialect, 
 
 
 @every_dialect
-def test_neither_key_nor_prompt_is_in_an_error_or_what_it_is_chained_to(
+def test_errors_and_their_causes_contain_neither_key_nor_prompt(
     dialect: ChatDialect, chat_server: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MADE_KEY", KEY)
@@ -158,7 +158,7 @@ def test_neither_key_nor_prompt_is_in_an_error_or_what_it_is_chained_to(
     assert all("went away" not in text and "over the hills" not in text for text in shown)
 
 
-# Of the prompt below 22 bytes and 100, and of the answer 20.
+# The prompt below has 22 bytes and 100 more, and the answer 20 tokens.
 MOST = (122, 20)
 
 
@@ -176,7 +176,7 @@ MOST = (122, 20)
     ids=str,
 )
 @every_dialect
-def test_counts_that_cannot_be_are_replaced_by_the_most_that_can(
+def test_impossible_token_counts_are_replaced_by_the_maximum(
     given: tuple[object, ...], counted: tuple[int, int], dialect: ChatDialect, chat_server: Serve
 ) -> None:
     server = chat_server()
@@ -193,9 +193,7 @@ def test_counts_that_cannot_be_are_replaced_by_the_most_that_can(
     [(5, NO_LIMITS, "max_requests in made of chat_models.yaml"), (50, Limits(max_requests=5), "--max-requests")],
     ids=["entry", "command"],
 )
-def test_no_more_requests_are_sent_than_the_limit_however_many_are_tried_again(
-    most: int, limits: Limits, name: str, chat_server: Serve
-) -> None:
+def test_retries_count_for_the_limit_of_requests(most: int, limits: Limits, name: str, chat_server: Serve) -> None:
     server = chat_server()
     server.faults = [fault(429)] * 3
     replies: dict[int, ChatReply] = {}
@@ -204,8 +202,8 @@ def test_no_more_requests_are_sent_than_the_limit_however_many_are_tried_again(
     assert (len(server.requests), len(replies)) == (5, 2)
 
 
-def test_tokens_and_money_are_kept_before_asking(chat_server: Serve) -> None:
-    """The server counts 3 + 12 tokens a request. Kept for each are 15 bytes + 100 and 20, and so 135."""
+def test_tokens_and_cost_are_reserved_before_a_request(chat_server: Serve) -> None:
+    """Each request uses 3 + 12 tokens of the server's count. Its reservation is 15 bytes + 100 and 20, together 135."""
     server = chat_server(lambda prompt: "word " * 12)
     entry = server.entry(price_in=1000.0, price_out=2000.0)
     prompts = [f"prompt number {number % 10}" for number in range(40)]
@@ -224,7 +222,7 @@ def test_tokens_and_money_are_kept_before_asking(chat_server: Serve) -> None:
         assert len(server.requests) - before == len(replies) == most
 
 
-def test_what_may_have_been_worked_on_or_is_not_counted_stays_counted_in_full(chat_server: Serve) -> None:
+def test_failed_attempts_and_missing_counts_use_the_maximum(chat_server: Serve) -> None:
     server = chat_server()
     server.faults = [fault(500), fault(429)]
     _, budget = ask(server.entry(), ["hello"])
@@ -237,7 +235,7 @@ def test_what_may_have_been_worked_on_or_is_not_counted_stays_counted_in_full(ch
     assert budget.tokens == 125
 
 
-def test_a_limit_of_money_takes_a_price_and_a_dry_run_estimates_by_the_same_bounds(chat_server: Serve) -> None:
+def test_a_cost_limit_requires_prices_and_estimates_use_the_same_bounds(chat_server: Serve) -> None:
     with pytest.raises(ConfigError, match="--max-cost requires prices"):
         open_budget(chat_server().entry(), Limits(max_cost=1.0))
     entry = chat_server().entry(price_in=1000.0, price_out=2000.0)

@@ -1,4 +1,4 @@
-"""Forgetting a model or a benchmark takes the journal of a run that was killed."""
+"""Removing a model or a benchmark removes the journal of a killed run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from audit_pipeline.tables import Pair
 from tests.warehouse.chats import answer_row
 
 
-def test_a_journal_alone_is_found_and_goes(tmp_path: Path) -> None:
-    """Of a first run that was killed there is no row and no lineage; the file of its lock is there as well."""
+def test_a_journal_without_results_is_removed(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     folder = paths.run_file("chat_answers", Pair("shelf", "talker").partition, "any").parent
     journal = AskJournal(folder / ".asked.jsonl")

@@ -1,4 +1,4 @@
-"""A tiny model that was taught one passage, and documents with and without it."""
+"""A tiny model that was trained on one passage, and documents with and without the passage."""
 
 from __future__ import annotations
 

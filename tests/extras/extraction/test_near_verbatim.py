@@ -1,4 +1,4 @@
-"""Bounds of near-verbatim extraction, against every sequence there is and against draws."""
+"""Bounds of near-verbatim extraction, against all sequences and against samples."""
 
 from __future__ import annotations
 
@@ -46,8 +46,7 @@ def window_of(ids: Sequence[int], prefix: int = PREFIX) -> EncodedText:
 
 @torch.inference_mode()
 def log_p_of_every(forward: ForwardPass, prefix: Sequence[int]) -> np.ndarray:
-    """The log-probability of every suffix behind ``prefix``, its tokens drawn from the best: without keys and values,
-    without beams."""
+    """Compute the log-probability of each suffix after ``prefix``, sampled from the best tokens, without cache or beams."""
     ids = torch.tensor(np.hstack([np.tile(prefix, (len(EVERY), 1)), EVERY]))
     logits = forward.model(input_ids=ids, use_cache=False).logits[:, len(prefix) - 1 : -1].double()
     worst_kept = logits.topk(BEST, dim=-1).values[..., -1:]
@@ -60,7 +59,7 @@ def count_differing(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def sum_near(log_p: np.ndarray, suffix: Sequence[int], differing: int) -> float:
-    """The log-probability of every suffix that is near."""
+    """Compute the log-probability of all near suffixes together."""
     within = [count_differing(one, suffix) <= differing for one in EVERY.tolist()]
     return float(np.logaddexp.reduce(log_p[within]))
 
@@ -68,7 +67,7 @@ def sum_near(log_p: np.ndarray, suffix: Sequence[int], differing: int) -> float:
 @pytest.mark.parametrize(
     "family", slow_but({"llama", "gemma3"}, ["llama", "gpt2", "gemma3", "bloom", "opt", "gpt_neo", "mamba"])
 )
-def test_a_beam_wide_enough_gives_the_probability_itself(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wide_beam_gives_the_exact_probability(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEST_TOKENS", BEST)
     forward, draw = random_model(family), np.random.default_rng(0)
     for differing in range(SUFFIX):
@@ -84,13 +83,12 @@ def test_a_beam_wide_enough_gives_the_probability_itself(family: str, monkeypatc
                 assert word_for_word - 1e-4 <= bound_near_verbatim(forward, window, differing, beams) <= exact + 1e-4
 
 
-def test_as_many_tokens_as_the_suffix_has_make_everything_near() -> None:
+def test_everything_is_near_if_all_tokens_may_differ() -> None:
     window = window_of(list(range(VOCABULARY)) * 2, prefix=7)
     assert bound_near_verbatim(random_model("llama"), window, 3, 1) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
-    """As in the probability of the suffix word for word: its rank counts tokens that are strictly better."""
+def test_a_token_that_ties_with_the_last_best_token_is_a_best_token() -> None:
     forward = random_model("llama", vocabulary=60)
     with torch.no_grad():
         forward.model.get_output_embeddings().weight.zero_()
@@ -111,7 +109,7 @@ def windows(taught: Taught, planted: Extraction) -> list[EncodedText]:
     return encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
 
 
-def test_word_for_word_is_the_bound_where_no_token_may_differ(
+def test_the_bound_without_differing_tokens_is_the_verbatim_probability(
     taught: Taught, planted: Extraction, windows: list[EncodedText]
 ) -> None:
     found = [bound_near_verbatim(taught.forward, window, 0, 20) for window in windows]
@@ -120,7 +118,7 @@ def test_word_for_word_is_the_bound_where_no_token_may_differ(
 
 @torch.inference_mode()
 def drawn(taught: Taught, window: EncodedText, draws: int) -> Counter[tuple[int, ...]]:
-    """Suffixes that transformers draws among the 40 best tokens, and how often each."""
+    """Sample suffixes with transformers from the 40 best tokens, and count them."""
     prefix = [taught.model.start_token_id, *window.token_id[: window.first_scored].tolist()]
     how = GenerationConfig(do_sample=True, top_k=40, pad_token_id=0, max_new_tokens=window.n_scored)
     with torch.random.fork_rng(devices=[]):
@@ -130,7 +128,7 @@ def drawn(taught: Taught, window: EncodedText, draws: int) -> Counter[tuple[int,
 
 
 @pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_draws_are_near_at_least_as_often_as_the_bound_says(
+def test_samples_are_near_at_least_as_often_as_the_bound(
     taught: Taught, planted: Extraction, windows: list[EncodedText], draws: int
 ) -> None:
     window = windows[planted.memorisation.strongest[0]]

@@ -1,4 +1,4 @@
-"""Passages that a model gives after any prefix, and those that it gives after their own alone."""
+"""Passages that a model continues after any prefix, and passages that need their own prefix."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from audit_pipeline.token_statistics.tokens import encode
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ASKED = ExtractionSettings(prefix=8, suffix=8, stride="tiled")
-# Of 20 tokens, none of which comes twice: the first eight are the prefix, the next eight the suffix.
+# 20 different tokens: the first eight are the prefix, the next eight the suffix.
 TIED = SENTENCES[0]
 REFRAIN = " such as 12, 345 and 67"
 
 
 def unknown(seed: int) -> str:
-    """Words that the model has no successors of."""
+    """Return words without a known successor."""
     return " ".join(word[::-1] for word in filler(20, seed).split())
 
 
@@ -47,8 +47,11 @@ OTHERS = [SearchedDocument(f"other {number}", unknown(number)) for number in ran
 
 @pytest.fixture(scope="module")
 def bigram(tmp_path_factory: pytest.TempPathFactory) -> Taught:
-    """A model that looks at the last token alone: after a token of a sentence it gives the next one, else the first of
-    the refrain or an exclamation mark, each with a probability of a half."""
+    """Build a model that uses only the last token.
+
+    After a token of the sentence or the refrain, the next token is certain. After any other token, the first token of
+    the refrain and an exclamation mark have a probability of a half each.
+    """
     folder = save_model(tmp_path_factory.mktemp("bigram") / "llama", hidden_size=384, num_hidden_layers=1)
     model = tokenized(folder, folder / "data")
     network = AutoModelForCausalLM.from_pretrained(folder)
@@ -74,7 +77,7 @@ def bigram(tmp_path_factory: pytest.TempPathFactory) -> Taught:
 
 
 def documents_with(model: TokenizedModel) -> list[SearchedDocument]:
-    """The sentence at the beginning of one, the refrain behind eight tokens of another, and unknown words."""
+    """Return a document that begins with the sentence, one with the refrain after eight tokens, and other documents."""
     text = unknown(6)
     eighth = int(encode(model, [text])[0].char_end[7])
     return [
@@ -89,7 +92,7 @@ def run(taught: Taught, documents: Sequence[SearchedDocument], folder: Path) -> 
     return {found.document.name: found for found in search.run(lambda _: taught.forward)}
 
 
-def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path) -> None:
+def test_a_suffix_that_is_likely_after_any_prefix_is_excluded(bigram: Taught, tmp_path: Path) -> None:
     found = run(bigram, documents_with(bigram.model), tmp_path)
     tied, refrain = found["tied"], found["refrain"]
     [number] = np.flatnonzero(tied.windows.reproduced)
@@ -104,11 +107,11 @@ def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path
     assert refrain.judged.reasons[number] == "likely anyway"
     assert (refrain.memorisation.reproduced, refrain.memorisation.set_apart) == (0, 1)
     assert refrain.windows.log_p[number] == pytest.approx(math.log(0.5), abs=1e-6)
-    # A half after each of ten prefixes, but for those that end with a token of a sentence.
+    # A half after each of ten prefixes, except prefixes that end with a token of a sentence.
     share = 2 * math.exp(refrain.judged.prior_log_p[number]) * MAX_OTHER_DOCUMENTS
     assert share == pytest.approx(round(share), abs=1e-6)
     assert MAX_OTHER_DOCUMENTS / 2 <= round(share) <= MAX_OTHER_DOCUMENTS
-    # Of other windows nobody asks.
+    # Other windows have no prior.
     for other in found.values():
         asked = np.isfinite(other.judged.prior_log_p)
         assert (asked == other.windows.reproduced).all()
@@ -116,7 +119,7 @@ def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path
 
 @torch.inference_mode()
 def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, tmp_path: Path) -> None:
-    """With a model that looks at all that comes before, against the bare model: each prefix in one sequence."""
+    """Compare the priors with those of the bare model, which runs each prefix with the suffix."""
     others = [SearchedDocument(f"other {number}", filler(12, number), side="held_out") for number in range(50, 56)]
     asked = ExtractionSettings(prefix=16, suffix=24)
     prefixes: set[tuple[int, ...]] = set()
@@ -166,7 +169,7 @@ def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) 
     assert (enough.memorisation.reproduced, enough.memorisation.set_apart) == (0, 1)
 
 
-def test_nothing_is_run_twice_and_nothing_where_nothing_is_reproduced(bigram: Taught, tmp_path: Path) -> None:
+def test_priors_are_cached_and_need_reproduced_windows(bigram: Taught, tmp_path: Path) -> None:
     documents = documents_with(bigram.model)
     first = run(bigram, documents, tmp_path)
     search = Search(bigram.model, documents, ASKED, Caches(DataPaths(tmp_path)))

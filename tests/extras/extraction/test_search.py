@@ -61,7 +61,7 @@ def test_coarse_to_fine_finds_what_the_whole_grid_finds(taught: Taught, shared: 
     assert find_likely(found[0].windows) >= on_grid
     assert found[0].memorisation.covered[0] == pytest.approx(planted.memorisation.covered[0], abs=0.02)
     assert found[0].memorisation.longest_run > len(PASSAGE) / 2
-    # Where nothing is known, no window but the tiles is run.
+    # An unknown document needs only the tiles.
     assert find_likely(clean.windows) == find_likely(found[1].windows) == set()
     assert len(found[1].windows) == len(tiled[1].windows)
     assert (len(short.windows), short.memorisation.covered) == (0, (0.0,) * len(THRESHOLDS))

@@ -1,4 +1,4 @@
-"""Windows that are no sign of memorisation, told from others."""
+"""Windows that are no evidence of memorisation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def joined(*parts: object) -> np.ndarray:
     return np.concatenate([np.atleast_1d(np.asarray(part)) for part in parts])
 
 
-def test_a_suffix_that_goes_on_as_its_prefix_did() -> None:
+def test_a_suffix_that_repeats_its_prefix() -> None:
     assert is_prefix_repeated(joined(7, RUN, 8), joined(9, RUN, OTHER[:9]))
     assert not is_prefix_repeated(joined(7, RUN, 8), joined(9, RUN[:-1], OTHER[:9]))
     # A refrain of three tokens.
@@ -41,7 +41,7 @@ def test_a_suffix_that_goes_on_as_its_prefix_did() -> None:
     assert not is_prefix_repeated(joined(OTHER, 1, 2, 4), np.array([1, 2, 3]))
 
 
-def test_what_stands_in_three_documents() -> None:
+def test_text_of_three_documents_is_boilerplate() -> None:
     licence = np.arange(500, 500 + 30)
     own = [np.arange(2000 + 100 * number, 2050 + 100 * number) for number in range(4)]
     documents = [joined(one, licence, one[::-1]) for one in own[:MIN_BOILERPLATE_DOCUMENTS]]
@@ -54,7 +54,7 @@ def test_what_stands_in_three_documents() -> None:
     assert not len(find_boilerplate([joined(licence, licence, licence), own[0], own[1]], COMMON_RUN))
 
 
-def test_repetition_is_told_without_looking_at_other_documents() -> None:
+def test_repetition_needs_no_other_documents() -> None:
     def ask() -> np.ndarray:
         pytest.fail("the documents are looked through for nothing")
 
@@ -68,7 +68,7 @@ def test_repetition_is_told_without_looking_at_other_documents() -> None:
     st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=5),
     st.lists(st.integers(0, 3), min_size=1, max_size=6),
 )
-def test_boilerplate_is_what_counting_gives(documents: list[list[int]], suffix: list[int]) -> None:
+def test_boilerplate_equals_counting(documents: list[list[int]], suffix: list[int]) -> None:
     length = compute_run_length(len(suffix))
     runs = Counter(
         run

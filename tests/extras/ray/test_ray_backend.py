@@ -1,4 +1,4 @@
-"""Texts by workers: the rows of a run in process, whatever dies, for every kind of pass; without Ray."""
+"""Texts run by workers: the rows equal those of a run in process, for every kind of pass, without Ray."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Model = Callable[[str], tuple[TokenizedModel, DataPaths]]
 
 @pytest.fixture
 def llama(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> Model:
-    """The model over a data folder of its own, as each process would find it."""
+    """Return a function that builds the model with its own data folder, as in another process."""
 
     def made(name: str) -> tuple[TokenizedModel, DataPaths]:
         return tokenized(tiny_folder("llama"), tmp_path / name), DataPaths(tmp_path / name)
@@ -57,7 +57,7 @@ def keys_of(model: TokenizedModel, paths: DataPaths, kind: Kind) -> list[str]:
 
 
 def require_same(one: pa.Table, other: pa.Table) -> None:
-    """The same rows, those with numbers of the model's within what batches of other texts may change."""
+    """Check that rows are equal. Numbers of the model may differ by the effect of other batches."""
     assert len(one) == len(other) > 0
     tables = [table.sort_by([(name, "ascending") for name in ("text_sha256", "key")]) for table in (one, other)]
     for name in one.schema.names:
@@ -85,7 +85,7 @@ def both_ways(
     return model, ours, paths, local, summary
 
 
-def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_path, monkeypatch, llama):
+def test_rows_equal_those_in_process_without_losses_or_duplicates(tmp_path, monkeypatch, llama):
     model, ours, theirs, local, summary = both_ways(monkeypatch, llama, (1, 3), kinds=KINDS_OF_PASS)
     assert (summary.texts_computed, summary.texts_from_cache) == (len(TEXTS), 0)
     for kind in KINDS_OF_PASS:
@@ -97,7 +97,7 @@ def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_
     assert (again.texts_computed, again.texts_from_cache) == (0, len(TEXTS))
 
 
-def test_branches_come_along_and_modes_of_cached_texts_with_them(monkeypatch, llama) -> None:
+def test_branches_and_modes_equal_those_in_process(monkeypatch, llama) -> None:
     model, ours, theirs, _, summary = both_ways(monkeypatch, llama, (0,), branch_steps=3)
     assert summary.branch_tokens > 0
     require_same(*(read_branches(model, TEXTS, paths, 3) for paths in (ours, theirs)))
@@ -108,7 +108,7 @@ def test_branches_come_along_and_modes_of_cached_texts_with_them(monkeypatch, ll
     require_same(*(read_branches(model, TEXTS, paths, 5) for paths in (ours, theirs)))
 
 
-def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, llama) -> None:
+def test_prefixed_texts_and_windows_equal_those_in_process(monkeypatch, llama) -> None:
     model, ours = llama("here")
     theirs = llama("there")[1]
     local = LocalPool(monkeypatch, model, theirs, 0)
@@ -123,7 +123,7 @@ def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, 
     assert local.given
 
 
-def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama) -> None:
+def test_an_interrupted_run_keeps_written_rows(monkeypatch, llama) -> None:
     model, paths = llama("there")
     local = LocalPool(monkeypatch, model, paths)
 
@@ -166,7 +166,7 @@ def test_workers_do_not_read_the_cache(monkeypatch, llama) -> None:
     assert len(local.given) >= 8
 
 
-def test_texts_without_tokens_are_the_drivers(monkeypatch, llama) -> None:
+def test_texts_without_tokens_are_not_sent_to_workers(monkeypatch, llama) -> None:
     model, paths = llama("there")
     local = LocalPool(monkeypatch, model, paths)
     summary = compute(model, ["", *TEXTS[:3]], paths, lambda: local.backend)
@@ -175,7 +175,7 @@ def test_texts_without_tokens_are_the_drivers(monkeypatch, llama) -> None:
 
 
 @pytest.mark.parametrize("changed", ["model_fingerprint", "weights_digest", "tokenizer_fingerprint"])
-def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) -> None:
+def test_a_worker_with_another_model_refuses(monkeypatch, llama, changed) -> None:
     model, paths = llama("there")
     other = replace(model, identity=replace(model.identity, **{changed: "0" * 24}))
     local = LocalPool(monkeypatch, other, paths)
@@ -184,7 +184,7 @@ def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) ->
     assert keys_of(model, paths, "base") == []
 
 
-def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
+def test_a_worker_with_other_packages_refuses(monkeypatch, llama) -> None:
     model, paths = llama("there")
     local = LocalPool(monkeypatch, model, paths)
     versions = iter([package_versions(), {**package_versions(), "torch": "1.0"}])
@@ -193,7 +193,7 @@ def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
         compute(model, TEXTS, paths, lambda: local.backend)
 
 
-def test_one_model_at_a_time_has_workers(monkeypatch, llama) -> None:
+def test_one_model_has_workers_at_a_time(monkeypatch, llama) -> None:
     model, paths = llama("there")
     first, second = (LocalPool(monkeypatch, model, paths) for _ in range(2))
     compute(model, TEXTS[:2], paths, lambda: first.backend)
@@ -204,7 +204,7 @@ def test_one_model_at_a_time_has_workers(monkeypatch, llama) -> None:
     assert len(read_statistics(model, TEXTS[:6], paths)) == 6
 
 
-def test_workers_are_reported_and_so_is_a_long_wait(monkeypatch, llama) -> None:
+def test_workers_and_a_long_wait_are_reported(monkeypatch, llama) -> None:
     model, paths = llama("there")
     local = LocalPool(monkeypatch, model, paths, timeouts=1)
     assert local.backend.described == "run by 2 workers of a Ray cluster"
@@ -218,7 +218,7 @@ def test_workers_are_reported_and_so_is_a_long_wait(monkeypatch, llama) -> None:
     assert slow.backend._pool is None
 
 
-def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, llama, tiny) -> None:
+def test_a_model_for_this_process_connects_to_no_cluster(monkeypatch, llama, tiny) -> None:
     model, paths = llama("there")
     local = LocalPool(monkeypatch, model, paths)
     monkeypatch.setattr(ray_backend, "connect_cluster", lambda engine: pytest.fail("Ray is started"))
@@ -243,7 +243,7 @@ def test_the_workers_end_before_the_model_is_loaded_here(monkeypatch, llama, tin
     assert len(read_statistics(model, TEXTS[:4], paths)) == 4
 
 
-def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, llama) -> None:
+def test_this_process_sends_requests_to_an_endpoint(monkeypatch, llama) -> None:
     model, paths = llama("there")
     asked = replace(
         model,
@@ -258,7 +258,7 @@ def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, lla
     assert messages == ["llama runs on a server: this process sends the requests, and Ray is not used"]
 
 
-def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, llama) -> None:
+def test_the_cause_decides_if_an_error_of_a_worker_is_transient(monkeypatch, llama) -> None:
     model, paths = llama("there")
 
     def unreachable(*given: object) -> TokenizedModel:

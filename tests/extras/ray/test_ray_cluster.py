@@ -1,4 +1,4 @@
-"""Ray itself: two nodes of this machine, and kill -9 of a worker, a node and a driver in mid shard."""
+"""Ray itself: two nodes on this machine, and kill -9 of a worker, a node and a driver during a shard."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CLI = (
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Nodes]:
-    """The one cluster of a test session."""
+    """Start the only cluster of a test session."""
     pytest.importorskip("ray")
     with two_nodes() as started:
         yield started
@@ -46,10 +46,9 @@ def nodes() -> Iterator[Nodes]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that takes some seconds for the texts: what is killed is at work.
+    """Save a model that needs some seconds for the texts, so that killed processes are at work.
 
-    Its weights are small, so that its log-probabilities are far from certainty, as a trained model's are: large random
-    weights in eight layers make more of float32's rounding than the 1e-5 that is asked for.
+    Its weights are small. Large random weights in eight layers increase float32's rounding to more than 1e-5.
     """
     made = tmp_path_factory.mktemp("slower") / "slower"
     sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8}
@@ -105,7 +104,7 @@ def require_rows_of_a_run_in_process(model: TokenizedModel, texts: list[str], da
             np.testing.assert_allclose(found[sha256][name], row[name], rtol=1e-5, atol=1e-5)
 
 
-def test_a_worker_and_a_node_die_and_nothing_is_lost_or_doubled(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
+def test_a_killed_worker_and_node_lose_and_duplicate_nothing(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
     data, texts = tmp_path / "data", texts_of("first")
     model = tokenized(folder, tmp_path / "known")
     driver = start(folder, data, texts, nodes)
@@ -123,7 +122,7 @@ def test_a_worker_and_a_node_die_and_nothing_is_lost_or_doubled(tmp_path: Path, 
     assert "loading" not in again
 
 
-def test_a_killed_driver_loses_nothing_that_workers_have_written(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
+def test_a_killed_driver_loses_no_written_rows(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
     data, texts = tmp_path / "data", texts_of("second")
     model = tokenized(folder, tmp_path / "known")
     driver = start(folder, data, texts, nodes)
@@ -143,7 +142,7 @@ def test_a_killed_driver_loses_nothing_that_workers_have_written(tmp_path: Path,
     assert len(rows(model, data)) == COUNT
 
 
-def test_what_is_wrong_with_a_model_is_one_line_as_in_process(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
+def test_an_error_of_a_worker_is_one_line(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
     broken = save_model(tmp_path / "broken", "llama")
     [file] = broken.glob("*.safetensors")
     weights = {name: torch.full_like(tensor, torch.nan) for name, tensor in load_file(file).items()}

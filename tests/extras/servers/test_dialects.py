@@ -1,4 +1,4 @@
-"""What is read from an answer of each kind of server, without a server, and which answers are refused."""
+"""The content of valid answers of each kind of server, and invalid answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ OWN: Mapping[DialectName, tuple[Any, ...]] = {
 def read(
     dialect: DialectName, place: tuple[Any, ...] = (), value: object = None, best: int = 1
 ) -> Mapping[str, npt.NDArray[Any]]:
-    """What is read where ``value`` stands at a place of the answer; ...: nothing does."""
+    """Parse an answer with ``value`` at a position. ``...``: nothing at this position."""
     answer = deepcopy(ANSWERS[dialect])
     if place:
         holder = reduce(getitem, place[:-1], answer)
@@ -87,7 +87,7 @@ def read(
 
 
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_an_answer_is_read_token_by_token(dialect: DialectName) -> None:
+def test_each_dialect_is_parsed(dialect: DialectName) -> None:
     values, traits = read(dialect), DIALECT_TRAITS[dialect]
     expected = {
         "logprob": [-1.5, -0.25],
@@ -102,14 +102,14 @@ def test_an_answer_is_read_token_by_token(dialect: DialectName) -> None:
     "placeholder", [-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5]
 )
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_placeholder_is_no_log_probability(dialect: DialectName, placeholder: float | None) -> None:
+def test_placeholders_are_unknown(dialect: DialectName, placeholder: float | None) -> None:
     logprobs = read(dialect, OWN[dialect], placeholder, best=0)["logprob"]
     assert np.isnan(logprobs).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("low", [-98.0, -99.5, -100.25, -998.5])
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
+def test_low_log_probabilities_are_kept(dialect: DialectName, low: float) -> None:
     assert read(dialect, OWN[dialect], low, best=0)["logprob"].tolist() == [low, -0.25]
 
 
@@ -173,7 +173,7 @@ def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
         ),
     ],
 )
-def test_an_answer_that_is_none_is_refused_in_one_line(
+def test_invalid_answers_are_refused_in_one_line(
     dialect: DialectName, place: tuple[Any, ...], value: object, line: str
 ) -> None:
     with pytest.raises(BadAnswerError, match=line) as refused:
@@ -195,7 +195,5 @@ def test_an_answer_that_is_none_is_refused_in_one_line(
         ([], None),
     ],
 )
-def test_a_floor_is_the_least_value_where_it_is_the_commonest_of_the_least(
-    logprobs: list[float], floor: float | None
-) -> None:
+def test_a_floor_is_a_frequent_least_value(logprobs: list[float], floor: float | None) -> None:
     assert find_floor(np.array(logprobs, dtype=np.float32)) == floor

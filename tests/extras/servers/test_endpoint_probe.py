@@ -1,4 +1,4 @@
-"""The probe: what it finds, and the servers that it refuses in one line, before anything is scored."""
+"""The probe: its results, and the servers that it refuses before any text is sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Probing = Callable[..., ProbeResult]
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang", "completions", "llama_cpp"])
-def test_what_is_found(dialect: str, server: FakeEndpoint, probe: Probing, kept: Path) -> None:
+def test_the_probe_returns_the_log_probabilities_of_the_model(
+    dialect: str, server: FakeEndpoint, probe: Probing, kept: Path
+) -> None:
     found = probe(dialect)
     assert found.seen.noise == 0.0
     assert found.takes_ids == (dialect != "llama_cpp")
@@ -32,7 +34,7 @@ def test_what_is_found(dialect: str, server: FakeEndpoint, probe: Probing, kept:
 
 
 def noisy_by(deviation: float) -> Callable[[Json, Json], Json]:
-    """The second of two equal requests gets another answer."""
+    """Return a function that changes the answer to the second of two equal requests."""
     seen: dict[str, int] = {}
 
     def noisy(answer: Json, body: Json) -> Json:
@@ -55,7 +57,7 @@ def test_noise_is_the_largest_deviation_between_equal_requests(
 
 
 def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
-    """A server (vLLM's form) that gives the token at each place of a prompt the log-probability ``value`` of it."""
+    """Return a function that replaces the log-probability of the token at each position (vLLM's form)."""
 
     def bend(answer: Json, body: Json) -> Json:
         for number, place in enumerate(answer["choices"][0]["prompt_logprobs"]):
@@ -69,7 +71,7 @@ def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
 
 
 def fewer(answer: Json, body: Json) -> Json:
-    """Three of the best tokens at most, whatever is asked for."""
+    """Remove all best tokens except three."""
     for place in answer["choices"][0]["prompt_logprobs"][1:]:
         for name in [name for name in list(place)[1:] if place[name]["rank"] > 3]:
             del place[name]
@@ -129,7 +131,7 @@ def test_a_server_that_cannot_be_used_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "completions"])
-def test_the_largest_number_of_best_tokens_is_said(dialect: str, server: FakeEndpoint, probe: Probing) -> None:
+def test_the_largest_number_of_best_tokens_is_reported(dialect: str, server: FakeEndpoint, probe: Probing) -> None:
     server.best = 7
     with pytest.raises(
         ModelError, match=r"answered 400 .*7.* The entry requests 20 best tokens per position. Set top_log"
@@ -138,7 +140,7 @@ def test_the_largest_number_of_best_tokens_is_said(dialect: str, server: FakeEnd
     probe(dialect, top_logprobs=7)
 
 
-def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, probe: Probing) -> None:
+def test_a_window_longer_than_the_context_is_refused(server: FakeEndpoint, probe: Probing) -> None:
     server.room = 100
     with pytest.raises(ModelError, match=r"accepts prompts of at most 99 tokens, .* window is 100. Set window: 99"):
         probe()
@@ -146,7 +148,7 @@ def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, probe: P
     assert max(len(body["prompt"][0]) for body in server.bodies()) == 99
 
 
-def test_a_server_that_is_away_or_busy(server: FakeEndpoint, probe: Probing) -> None:
+def test_a_busy_or_stopped_server_is_reported(server: FakeEndpoint, probe: Probing) -> None:
     server.next = [fault(503)] * 9
     with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\). Try again later"):
         probe("completions")

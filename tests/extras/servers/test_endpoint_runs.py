@@ -1,4 +1,4 @@
-"""Runs that end early: what came is kept, the rest is asked for the next time, and no wrong row is ever written."""
+"""Runs that end early: checked rows are stored, and the next run requests the rest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def texts_with_rows(model: TokenizedModel, data: Path) -> int:
 
 @pytest.fixture
 def often_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server is checked after every few texts."""
+    """Check the model of the server after a few texts."""
     monkeypatch.setattr(backend, "_SECONDS", 0.0)
     monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
 
@@ -56,7 +56,7 @@ def often_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         ([Answer(b"<html>Service busy</html>")], ModelError),
     ],
 )
-def test_a_run_that_ends_is_taken_up_again(
+def test_a_failed_run_is_continued(
     ending: list[Answer],
     error: type[Exception],
     server: FakeEndpoint,
@@ -82,8 +82,9 @@ def test_a_run_that_ends_is_taken_up_again(
     assert len(asked_for(server)) - asked == len(TEXTS) - 7
 
 
-def test_an_interrupt_keeps_what_came(server: FakeEndpoint, ready: Ready, tmp_path: Path, often_checked: None) -> None:
-    """Ctrl-C while answers are waited for: what was checked is kept."""
+def test_an_interrupt_keeps_checked_rows(
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, often_checked: None
+) -> None:
     opened = ready(concurrency=3)
 
     def interrupting(answer: Json, body: Json) -> Json:
@@ -98,14 +99,16 @@ def test_an_interrupt_keeps_what_came(server: FakeEndpoint, ready: Ready, tmp_pa
         compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     kept = texts_with_rows(opened.model, tmp_path)
     assert 4 <= kept <= 8
-    # Those that are left are the server's.
+    # The remaining threads belong to the server.
     assert threading.active_count() <= before + 4
     server.next = []
     summary = compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     assert (summary.texts_from_cache, summary.texts_computed) == (kept, len(TEXTS) - kept)
 
 
-def test_a_budget_ends_a_run_and_the_next_goes_on(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
+def test_a_used_up_budget_ends_a_run_and_the_next_run_continues(
+    server: FakeEndpoint, ready: Ready, tmp_path: Path
+) -> None:
     cost, check = (sum(len(one.token_id) + 2 for one in encode(server.model, texts)) for texts in (TEXTS, PROBE_TEXTS))
     most = cost // 3 + check
     runs, rows = 0, 0
@@ -118,14 +121,14 @@ def test_a_budget_ends_a_run_and_the_next_goes_on(server: FakeEndpoint, ready: R
         except BudgetError:
             assert texts_with_rows(opened.model, tmp_path) > rows
         rows = texts_with_rows(opened.model, tmp_path)
-        # What was paid for is kept: there is enough left for the check.
+        # All paid answers are stored, because the budget of the check is reserved.
         assert len(asked_for(server)) == rows
         sent = sum(len(body["prompt"][0]) + 1 for body in server.bodies()[before:])
         assert sent == budget.tokens <= most
     assert runs in (3, 4, 5)
 
 
-def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
+def test_no_row_belongs_to_a_model_that_replaced_the_first(
     server: FakeEndpoint, ready: Ready, tmp_path: Path, often_checked: None
 ) -> None:
     opened = ready(concurrency=3)
@@ -152,8 +155,7 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     assert kept.items() <= rows(tmp_path / "anew").items()
 
 
-def test_an_answer_that_is_none_gives_no_row(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
-    """Which answers are none: test_dialects.py."""
+def test_an_invalid_answer_gives_no_row(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
     opened = ready()
     server.bend = lambda answer, body: {"choices": [{**answer["choices"][0], "prompt_token_ids": None}]}
     with pytest.raises(ModelError, match=r"other token ids than the request.*sha256 [0-9a-f]{64}") as error:

@@ -92,7 +92,7 @@ def test_a_window_with_an_unknown_value_is_skipped(server: FakeEndpoint, ready: 
 
 
 @given(st.lists(st.floats(-30, 0, width=32), max_size=60, unique=True), st.randoms())
-def test_values_that_do_not_tie_have_no_floor_and_order_is_nothing(values: list[float], order: Any) -> None:
+def test_distinct_values_have_no_floor_in_any_order(values: list[float], order: Any) -> None:
     assert find_floor(np.array(values, dtype=np.float32)) is None
     tied = [*values, *[-31.0] * 3]
     order.shuffle(tied)
