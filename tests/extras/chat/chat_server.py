@@ -83,3 +83,18 @@ def build_reply(
 
 def to_answer(reply: Mapping[str, Any], status: int = 200) -> Answer:
     return Answer(json.dumps(reply).encode(), "application/json", status)
+
+
+def make_text(name: str) -> str:
+    """Return 180 words that no other text has: two passages."""
+    return " ".join(f"{name}{number}" for number in range(180))
+
+
+def recite(name: str, prompt: str) -> str:
+    """Return the answer of a model that knows one text: the 60 words after the last known word of the prompt."""
+    words = make_text(name).split()
+    known = [words.index(word) for word in prompt.split() if word in words]
+    if not known and f"Title {name}" not in prompt:
+        return "<b>I would say</b> once upon a time, far away."
+    begin = known[-1] + 1 if known else 0
+    return " ".join(words[begin : begin + 60])

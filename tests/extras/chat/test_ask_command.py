@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, make_text, recite
 from made_workspace import (
     Workspace,
     made_documents,
-    make_workspace,
     partitions_of_controls,
-    quick_folder,
     temporal,
 )
 
@@ -29,33 +28,16 @@ pytestmark = [pytest.mark.usefixtures("one_thread")]
 Servers = Callable[..., ChatServer]
 
 
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch)
-        made.write_benchmarks()
-        yield made
-
-
-def text_of(name: str, words: int = 2 * PASSAGE_WORDS) -> str:
-    return " ".join(f"{name}{number}" for number in range(words))
-
-
 def write_files(workspace: Workspace) -> tuple[Path, Path]:
+    workspace.write_benchmarks()
     folders = workspace.root / "books", workspace.root / "new"
     for folder, names in zip(folders, (("known", "other"), ("one", "two", "three")), strict=True):
         folder.mkdir()
         for name in names:
-            (folder / f"{name}.txt").write_text(text_of(name))
+            (folder / f"{name}.txt").write_text(make_text(name))
     (folders[0] / "short.txt").write_text("Only a few words.")
-    (folders[0] / "zz-again.txt").write_text(text_of("other"))
+    (folders[0] / "zz-again.txt").write_text(make_text("other"))
     return folders
-
-
-def go_on(prompt: str) -> str:
-    words = text_of("known").split()
-    places = [words.index(word) for word in prompt.split() if word in words]
-    return " ".join(words[places[-1] + 1 :][:60]) if places else "<b>I would say</b> once upon a time."
 
 
 def write_entry(workspace: Workspace, server: ChatServer, **fields: Any) -> None:
@@ -64,7 +46,7 @@ def write_entry(workspace: Workspace, server: ChatServer, **fields: Any) -> None
 
 
 def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) -> None:
-    server = chat_server(go_on)
+    server = chat_server(partial(recite, "known"))
     write_entry(workspace, server)
     books, new = write_files(workspace)
     options = ["--model", "talker", "--texts", books, "--held-out", new, "--draws", "0", "--json"]
@@ -96,7 +78,7 @@ def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) ->
 
 
 def test_a_limited_run_without_text_stores_no_text(workspace: Workspace, chat_server: Servers) -> None:
-    write_entry(workspace, chat_server(go_on))
+    write_entry(workspace, chat_server(partial(recite, "known")))
     books, _ = write_files(workspace)
     options = ("--model", "talker", "--texts", books, "--draws", "0", "--no-text")
     limited = workspace.run("ask", *options, "--max-requests", "10")
@@ -111,12 +93,12 @@ def test_a_limited_run_without_text_stores_no_text(workspace: Workspace, chat_se
 @pytest.mark.usefixtures("no_report")
 def test_imported_outputs_are_measured_and_missing_numbers_have_a_reason(workspace: Workspace) -> None:
     books, _ = write_files(workspace)
-    (books / "other.txt").write_text(text_of("other"))
-    (books / "silent.txt").write_text(text_of("silent"))
+    (books / "other.txt").write_text(make_text("other"))
+    (books / "silent.txt").write_text(make_text("silent"))
     log = workspace.root / "log.jsonl"
     outputs = [
-        {"document": "known.txt", "prompt": "Say it", "output": text_of("known")},
-        {"document": "other.txt", "passage": " ".join(text_of("other").split()[:60]), "output": "Nothing of it"},
+        {"document": "known.txt", "prompt": "Say it", "output": make_text("known")},
+        {"document": "other.txt", "passage": " ".join(make_text("other").split()[:60]), "output": "Nothing of it"},
         {"document": "silent.txt", "prompt": "Say it", "output": ""},
     ]
     lines = [json.dumps({**row, "model": "theirs"}) for row in outputs]
@@ -136,7 +118,7 @@ def test_imported_outputs_are_measured_and_missing_numbers_have_a_reason(workspa
 
 
 def test_impossible_requests_are_refused_and_nothing_is_sent(workspace: Workspace, chat_server: Servers) -> None:
-    server = chat_server(go_on)
+    server = chat_server(partial(recite, "known"))
     write_entry(workspace, server)
     books, _ = write_files(workspace)
     for arguments, message in (
@@ -155,7 +137,7 @@ def test_impossible_requests_are_refused_and_nothing_is_sent(workspace: Workspac
 
 @pytest.mark.usefixtures("no_report")
 def test_the_asset_asks_and_the_weekly_audit_does_not(workspace: Workspace, chat_server: Servers) -> None:
-    server, name = chat_server(go_on), f"made_{PASSAGE_WORDS}"
+    server, name = chat_server(partial(recite, "known")), f"made_{PASSAGE_WORDS}"
     workspace.write_benchmarks(made=temporal([PASSAGE_WORDS], windows_per_document=1))
     workspace.fetch(*made_documents(2, 2 * PASSAGE_WORDS))
     workspace.build(name)

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, make_text, recite
 
 from audit_pipeline.errors import BudgetError, ConfigError, DataError
 from audit_pipeline.extras.chat.asking import (
@@ -40,17 +41,13 @@ from audit_pipeline.tables import CHAT_ANSWERS, Pair
 
 Servers = Callable[..., ChatServer]
 KNOWN = "a"
-
-
-def text_of(name: str) -> str:
-    """Return the text of a document: 180 unique words, which are two passages."""
-    return " ".join(f"{name}{number}" for number in range(180))
+go_on = partial(recite, KNOWN)
 
 
 DOCUMENTS = [
-    *(SearchedDocument(name, text_of(name), f"Title {name}") for name in "abc"),
+    *(SearchedDocument(name, make_text(name), f"Title {name}") for name in "abc"),
     *(
-        SearchedDocument(f"h{number}", text_of(f"h{number}x"), f"Held {number}", side="held_out")
+        SearchedDocument(f"h{number}", make_text(f"h{number}x"), f"Held {number}", side="held_out")
         for number in range(19)
     ),
 ]
@@ -62,18 +59,6 @@ OPTIONS = AskOptions(draws=1, passages=2)
 @pytest.fixture
 def paths(tmp_path: Path) -> DataPaths:
     return DataPaths(tmp_path / "data")
-
-
-def go_on(prompt: str) -> str:
-    """Return the answer of a model that knows one text: the 60 words after the last word of the prompt."""
-    words = text_of(KNOWN).split()
-    places = [words.index(word) for word in prompt.split() if word in words]
-    begin = places[-1] + 1 if places else 0
-    return (
-        " ".join(words[begin : begin + 60])
-        if places or f"Title {KNOWN}" in prompt
-        else "I would say: once upon a time, far away."
-    )
 
 
 def ask(plan: AskPlan, server: ChatServer, paths: DataPaths, run_id: str = "run", **given: Any) -> AskReport:
@@ -222,13 +207,13 @@ def test_settings_and_origin_of_each_answer_are_stored(chat_server: Servers, pat
 
 
 def test_imported_outputs_get_scores_and_claims(paths: DataPaths, tmp_path: Path) -> None:
-    words = text_of(KNOWN).split()
+    words = make_text(KNOWN).split()
     prompt = " ".join(words[:50])
     of_known = {"passage": " ".join(words[50:90]), "prompt": prompt}
     rows = [
         {"document": "Title a", **of_known, "output": " ".join(words[50:110])},
         {"document": "a", **of_known, "output": prompt},
-        {"document": "b", "output": text_of("b")},
+        {"document": "b", "output": make_text("b")},
         {"document": "c", "prompt": "Say it.", "output": "I cannot help with that."},
         *(
             {"document": one.name, "passage": " ".join(one.text.split()[-5:]), "prompt": "Say it.", "output": "no"}

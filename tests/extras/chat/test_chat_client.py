@@ -203,7 +203,7 @@ def test_retries_count_for_the_limit_of_requests(most: int, limits: Limits, name
 
 
 def test_tokens_and_cost_are_reserved_before_a_request(chat_server: Serve) -> None:
-    """Each request uses 3 + 12 tokens of the server's count. Its reservation is 15 bytes + 100 and 20, together 135."""
+    # Each request uses 3 + 12 tokens by the server's count. Its reservation is 15 bytes + 100 and 20, together 135.
     server = chat_server(lambda prompt: "word " * 12)
     entry = server.entry(price_in=1000.0, price_out=2000.0)
     prompts = [f"prompt number {number % 10}" for number in range(40)]

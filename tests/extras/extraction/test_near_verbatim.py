@@ -46,7 +46,7 @@ def window_of(ids: Sequence[int], prefix: int = PREFIX) -> EncodedText:
 
 @torch.inference_mode()
 def log_p_of_every(forward: ForwardPass, prefix: Sequence[int]) -> np.ndarray:
-    """Compute the log-probability of each suffix after ``prefix``, sampled from the best tokens, without cache or beams."""
+    """Compute the log-probability of each suffix after ``prefix``, without cache and beams."""
     ids = torch.tensor(np.hstack([np.tile(prefix, (len(EVERY), 1)), EVERY]))
     logits = forward.model(input_ids=ids, use_cache=False).logits[:, len(prefix) - 1 : -1].double()
     worst_kept = logits.topk(BEST, dim=-1).values[..., -1:]
