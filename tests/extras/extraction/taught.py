@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,12 @@ import torch
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -33,8 +38,18 @@ DOCUMENTS = [
 
 
 class Taught(NamedTuple):
+    """A model, and the back end that runs it."""
+
     model: TokenizedModel
     forward: ForwardPass
+
+    def search(
+        self, folder: Path, asked: ExtractionSettings, documents: Sequence[SearchedDocument] = DOCUMENTS
+    ) -> Search:
+        return Search(self.model, documents, asked, Caches(DataPaths(folder)))
+
+    def load(self, model: TokenizedModel) -> ForwardPass:
+        return self.forward
 
 
 def teach(folder: Path) -> Taught:

@@ -19,10 +19,8 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction import continuations as module
 from audit_pipeline.extras.extraction.continuations import bound_near_verbatim
-from audit_pipeline.extras.extraction.search import Extraction, Search
+from audit_pipeline.extras.extraction.search import Extraction
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText
 
@@ -99,9 +97,7 @@ def test_a_token_that_ties_with_the_last_best_token_is_a_best_token() -> None:
 
 @pytest.fixture(scope="module")
 def planted(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> Extraction:
-    paths = DataPaths(tmp_path_factory.mktemp("planted"))
-    [found] = Search(taught.model, DOCUMENTS[:1], ASKED, Caches(paths)).run(lambda _: taught.forward)
-    return found
+    return taught.search(tmp_path_factory.mktemp("planted"), ASKED, DOCUMENTS[:1]).run(taught.load)[0]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.search import Extraction, Search
+from audit_pipeline.extras.extraction.search import Extraction
 from audit_pipeline.extras.extraction.window_exclusions import (
     MAX_OTHER_DOCUMENTS,
     MIN_OTHER_DOCUMENTS,
@@ -25,7 +25,6 @@ from audit_pipeline.extras.extraction.window_exclusions import (
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -88,8 +87,7 @@ def documents_with(model: TokenizedModel) -> list[SearchedDocument]:
 
 
 def run(taught: Taught, documents: Sequence[SearchedDocument], folder: Path) -> dict[str, Extraction]:
-    search = Search(taught.model, documents, ASKED, Caches(DataPaths(folder)))
-    return {found.document.name: found for found in search.run(lambda _: taught.forward)}
+    return {found.document.name: found for found in taught.search(folder, ASKED, documents).run(taught.load)}
 
 
 def test_a_suffix_that_is_likely_after_any_prefix_is_excluded(bigram: Taught, tmp_path: Path) -> None:
@@ -131,7 +129,7 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
             return super().begin(encoded, batch, wanted, before=before)
 
     forward = Watched(taught.forward.model, taught.model.vocab_size)
-    search = Search(taught.model, [DOCUMENTS[0], *others], asked, Caches(DataPaths(tmp_path)))
+    search = taught.search(tmp_path, asked, [DOCUMENTS[0], *others])
     planted = search.run(lambda _: forward)[0]
     assert len(prefixes) == len(others)
     of_others = [encode(taught.model, [one.text])[0].token_id.tolist() for one in others]
@@ -172,7 +170,7 @@ def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) 
 def test_priors_are_cached_and_need_reproduced_windows(bigram: Taught, tmp_path: Path) -> None:
     documents = documents_with(bigram.model)
     first = run(bigram, documents, tmp_path)
-    search = Search(bigram.model, documents, ASKED, Caches(DataPaths(tmp_path)))
+    search = bigram.search(tmp_path, ASKED, documents)
     again = search.run(lambda _: pytest.fail("everything is in the cache"))
     for one in again:
         np.testing.assert_array_equal(one.judged.prior_log_p, first[one.document.name].judged.prior_log_p)

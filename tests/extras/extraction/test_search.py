@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,8 @@ from tokenizers import Tokenizer, processors
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
-from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.memorisation import MAX_GAP_CHARACTERS, THRESHOLDS, Windows
-from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -39,12 +34,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("search")
 
 
-def build_search(
-    taught: Taught, folder: Path, asked: ExtractionSettings = FINE, documents: Sequence[SearchedDocument] = DOCUMENTS
-) -> Search:
-    return Search(taught.model, documents, asked, Caches(DataPaths(folder)))
-
-
 def find_likely(windows: Windows) -> set[int]:
     """Return the starts of the windows whose suffix reaches the lowest threshold."""
     return set(windows.start[windows.log_p_top >= math.log(THRESHOLDS[0])].tolist())
@@ -52,9 +41,7 @@ def find_likely(windows: Windows) -> set[int]:
 
 def test_coarse_to_fine_finds_what_the_whole_grid_finds(taught: Taught, shared: Path) -> None:
     settings = (GRID, FINE, TILED)
-    on_whole_grid, found, tiled = (
-        build_search(taught, shared, asked).run(lambda _: taught.forward) for asked in settings
-    )
+    on_whole_grid, found, tiled = (taught.search(shared, asked).run(taught.load) for asked in settings)
     planted, clean, short = on_whole_grid
     on_grid = find_likely(planted.windows)
     assert len(on_grid) >= 5, len(on_grid)
@@ -69,7 +56,7 @@ def test_coarse_to_fine_finds_what_the_whole_grid_finds(taught: Taught, shared: 
 
 def test_an_unknown_document_costs_hardly_more_than_its_tiles(taught: Taught, tmp_path: Path) -> None:
     before = taught.forward.tokens_run
-    build_search(taught, tmp_path, documents=DOCUMENTS[1:2]).run(lambda _: taught.forward)
+    taught.search(tmp_path, FINE, DOCUMENTS[1:2]).run(taught.load)
     [tokens] = encode(taught.model, [DOCUMENTS[1].text])
     passes = (taught.forward.tokens_run - before) / len(tokens.token_id)
     assert passes <= (PREFIX + SUFFIX + 1) / SUFFIX * 1.05
@@ -77,7 +64,7 @@ def test_an_unknown_document_costs_hardly_more_than_its_tiles(taught: Taught, tm
 
 @torch.inference_mode()
 def test_probabilities_are_those_of_the_bare_model(taught: Taught, shared: Path) -> None:
-    planted = build_search(taught, shared).run(lambda _: taught.forward)[0]
+    planted = taught.search(shared, FINE).run(taught.load)[0]
     encoded = encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), TILED.lengths)
     assert len(encoded) == len(planted.windows) > 20
     for number, window in enumerate(encoded):
@@ -102,8 +89,8 @@ def test_probabilities_are_those_of_the_bare_model(taught: Taught, shared: Path)
 @pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_samples_equal_a_passage_with_its_probability(taught: Taught, shared: Path, draws: int) -> None:
     """Compare samples of transformers from the 40 best tokens with the probability from one pass."""
-    search = build_search(taught, shared)
-    planted = search.run(lambda _: taught.forward)[0]
+    search = taught.search(shared, FINE)
+    planted = search.run(taught.load)[0]
     windows = planted.windows
     number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
     p = math.exp(windows.log_p_top[number])
@@ -117,8 +104,8 @@ def test_samples_equal_a_passage_with_its_probability(taught: Taught, shared: Pa
 def test_a_greedy_suffix_equals_the_passage_if_all_of_its_tokens_are_first_choices(
     taught: Taught, shared: Path
 ) -> None:
-    search = build_search(taught, shared)
-    planted = search.run(lambda _: taught.forward)[0]
+    search = taught.search(shared, FINE)
+    planted = search.run(taught.load)[0]
     windows, text = planted.windows, planted.document.text
     chosen = [*np.flatnonzero(windows.reproduced_greedily)[:4], *np.flatnonzero(~windows.reproduced_greedily)[:4]]
     assert len(chosen) == 8
@@ -133,16 +120,16 @@ def test_a_stopped_run_continues(taught: Taught, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_search(taught, tmp_path, TILED).run(lambda _: taught.forward, stop)
-    left = build_search(taught, tmp_path, TILED).count_work()[1]
-    assert left < build_search(taught, tmp_path / "other", TILED).count_work()[1]
-    build_search(taught, tmp_path, TILED).run(lambda _: taught.forward)
-    assert build_search(taught, tmp_path, TILED).count_work()[1] == 0
+        taught.search(tmp_path, TILED).run(taught.load, stop)
+    left = taught.search(tmp_path, TILED).count_work()[1]
+    assert left < taught.search(tmp_path / "other", TILED).count_work()[1]
+    taught.search(tmp_path, TILED).run(taught.load)
+    assert taught.search(tmp_path, TILED).count_work()[1] == 0
 
 
 def test_the_generation_settings_of_a_model_change_nothing(taught: Taught, shared: Path) -> None:
-    search = build_search(taught, shared)
-    planted = search.run(lambda _: taught.forward)[0]
+    search = taught.search(shared, FINE)
+    planted = search.run(taught.load)[0]
     number = int(planted.windows.log_p_top.argmax())
     window = search.encode_window(planted, number)
     plain = count_hits(taught.forward, window, 20, seed=0), generate_suffix(taught.model, taught.forward, window)

@@ -20,7 +20,6 @@ from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.settings_grid import (
     FROM_BEGINNING,
     NAMED_WAY,
@@ -34,9 +33,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     iterate_grid_rows,
 )
 from audit_pipeline.models.server_settings import Endpoint
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DECODINGS
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -57,14 +54,8 @@ def random(tmp_path_factory: pytest.TempPathFactory) -> Taught:
     return Taught(model, forward_of(model))
 
 
-def search(
-    taught: Taught, documents: Sequence[SearchedDocument], folder: Path, options: ExtractionSettings = ASKED
-) -> Search:
-    return Search(taught.model, documents, options, Caches(DataPaths(folder)))
-
-
 def run(taught: Taught, documents: Sequence[SearchedDocument], folder: Path) -> GridFindings:
-    found = search(taught, documents, folder).run_grid(lambda _: taught.forward)
+    found = taught.search(folder, ASKED, documents).run_grid(taught.load)
     assert found is not None
     return found
 
@@ -139,8 +130,8 @@ def test_every_setting_equals_the_whole_softmax(random: Taught, tmp_path: Path) 
 def test_the_named_setting_equals_the_search(taught: Taught, tmp_path: Path) -> None:
     options = ExtractionSettings(prefix=12, suffix=50, stride="chars:1", grid=True)
     text = SearchedDocument("text", filler(70, 6))
-    asked = search(taught, [text], tmp_path, options)
-    [found], findings = asked.run(lambda _: taught.forward), asked.run_grid(lambda _: taught.forward)
+    asked = taught.search(tmp_path, options, [text])
+    [found], findings = asked.run(taught.load), asked.run_grid(taught.load)
     assert findings is not None
     assert findings.grid.prefixes == (12, FROM_BEGINNING)
     assert findings.grid.suffixes == (20, 30, 50)
@@ -177,11 +168,11 @@ def test_batches_and_order_change_nothing(random: Taught, tmp_path: Path) -> Non
 
 
 def test_a_grid_is_run_once_and_then_read(random: Taught, tmp_path: Path) -> None:
-    asked = search(random, [LONG, SHORT], tmp_path)
+    asked = random.search(tmp_path, ASKED, [LONG, SHORT])
     planned, before = asked.count_grid_tokens(), random.forward.tokens_run
     [first, _] = run(random, [LONG, SHORT], tmp_path).documents
     assert 0 < planned <= random.forward.tokens_run - before
-    again = search(random, [LONG, SHORT], tmp_path)
+    again = random.search(tmp_path, ASKED, [LONG, SHORT])
     assert again.count_grid_tokens() == 0
     found = again.run_grid(lambda _: pytest.fail("everything is in the cache"))
     assert found is not None
@@ -192,12 +183,12 @@ def test_no_grid_without_a_request_or_for_a_server(random: Taught, tmp_path: Pat
     def never(_: object) -> NoReturn:
         pytest.fail("no model is run")
 
-    plain = search(random, [LONG], tmp_path, ASKED.override(grid=False))
+    plain = random.search(tmp_path, ASKED.override(grid=False), [LONG])
     assert (plain.run_grid(never), plain.count_grid_tokens()) == (None, 0)
     endpoint = Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm", top_logprobs=40)
     entry = random.model.entry.model_copy(update={"endpoint": endpoint})
     model = replace(random.model, located=replace(random.model.located, entry=entry))
-    behind = Search(model, [LONG], ASKED, Caches(DataPaths(tmp_path)))
+    behind = random._replace(model=model).search(tmp_path, ASKED, [LONG])
     assert (behind.run_grid(never), behind.count_grid_tokens()) == (None, 0)
 
 
@@ -266,7 +257,7 @@ def test_p_values_of_a_set_are_valid(values: list[list[float]]) -> None:
 
 
 def test_greedy_text_is_compared_with_the_suffix(taught: Taught, tmp_path: Path) -> None:
-    [planted] = (asked := search(taught, DOCUMENTS[:1], tmp_path, CLOSE)).run(lambda _: taught.forward)
+    [planted] = (asked := taught.search(tmp_path, CLOSE, DOCUMENTS[:1])).run(taught.load)
     windows, text = planted.windows, planted.document.text
     greedy, other = np.flatnonzero(windows.reproduced_greedily)[0], int(windows.log_p.argmin())
     suffix, other_suffix = (text[windows.begin[number] : windows.end[number]] for number in (greedy, other))
