@@ -50,6 +50,7 @@ class LocalPool:
 
     def _start_workers(self, worker: Worker, plan: WorkerPlan) -> LocalPool:
         self._workers = [pickle.loads(pickle.dumps(worker)) for _ in range(plan.workers)]
+        self._tasks.clear()
         return self
 
     def submit(self, function: Callable[[Any, Any], Any], task: Any) -> None:

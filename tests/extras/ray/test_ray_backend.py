@@ -98,14 +98,14 @@ def test_rows_equal_those_in_process_without_losses_or_duplicates(tmp_path, monk
 
 
 def test_branches_and_modes_equal_those_in_process(monkeypatch, llama) -> None:
-    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, (0,), branch_steps=3)
+    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, (0,), branch_steps=1)
     assert summary.branch_tokens > 0
-    require_same(*(read_branches(model, TEXTS, paths, 3) for paths in (ours, theirs)))
-    # Longer ones, whose texts are in the cache: the driver hands their modes to the workers.
+    require_same(*(read_branches(model, TEXTS, paths, 1) for paths in (ours, theirs)))
+    # The texts of longer branches are in the cache. The driver sends their modes to the workers.
     local = LocalPool(monkeypatch, model, theirs)
-    compute(model, TEXTS, theirs, lambda: local.backend, branch_steps=5)
-    compute(model, TEXTS, ours, lambda: open_backend(model, ours, "cpu"), branch_steps=5)
-    require_same(*(read_branches(model, TEXTS, paths, 5) for paths in (ours, theirs)))
+    compute(model, TEXTS, theirs, lambda: local.backend, branch_steps=2)
+    compute(model, TEXTS, ours, lambda: open_backend(model, ours, "cpu"), branch_steps=2)
+    require_same(*(read_branches(model, TEXTS, paths, 2) for paths in (ours, theirs)))
 
 
 def test_prefixed_texts_and_windows_equal_those_in_process(monkeypatch, llama) -> None:

@@ -105,7 +105,7 @@ def wrong_moments(answer: Json, body: Json) -> Json:
             {},
             "returns at most 3 best tokens per position. The entry requests 20 best tokens per position",
         ),
-        ({"off_by": 1}, {"dialect": "completions"}, r"the most likely at only \d of \d\d positions"),
+        ({"off_by": 1}, {"dialect": "completions"}, r"the most likely token at only \d of \d\d positions"),
         ({"best": 22}, {"moments": True}, "runs without the plugin corpus-audit-vllm"),
         (
             {"plugin": True, "best": 22},
