@@ -106,8 +106,9 @@ def run_twins_test(
             assumption=ASSUMPTION,
             claim_level="sound test",
             method=(
-                f"{together.method}; by {detector_names}; statistic: share of the secret versions that the published "
-                f"version scores above; items left out: {together.left_out}; {twins.origin}; sha256 {twins.sha256}"
+                f"{together.method}; by {detector_names}; statistic: share of the secret versions with a lower score "
+                f"than the published version; items without a score of each version: {together.left_out}; {twins.origin}; "
+                f"sha256 {twins.sha256}"
             ),
             detectable_auroc=together.detectable_auroc,
         ),
