@@ -126,8 +126,8 @@ def _print_secret(secret: Path, twins: Twins) -> None:
     "--detector",
     multiple=True,
     metavar="NAME",
-    help="Detector that needs one pass over each text. Choose it before you see any score. Repeat the option to combine "
-    "several detectors. Default: loss.",
+    help="Detector that needs one pass over each text. Choose it before you see any score. Repeat the option to "
+    "combine several detectors. Default: loss.",
 )
 @shared_options.table_output_options
 def twins_test(model: str, secret: Path, published: Path | None, detector: tuple[str, ...], **run_options: Any) -> None:

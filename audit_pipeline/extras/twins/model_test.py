@@ -107,8 +107,8 @@ def run_twins_test(
             claim_level="sound test",
             method=(
                 f"{together.method}; by {detector_names}; statistic: share of the secret versions with a lower score "
-                f"than the published version; items without a score of each version: {together.left_out}; {twins.origin}; "
-                f"sha256 {twins.sha256}"
+                f"than the published version; items without a score of each version: {together.left_out}; "
+                f"{twins.origin}; sha256 {twins.sha256}"
             ),
             detectable_auroc=together.detectable_auroc,
         ),
