@@ -120,7 +120,7 @@ def _print_secret(secret: Path, twins: Twins) -> None:
 @click.option(
     "--published",
     type=shared_options.PATH,
-    help="Published file. The command checks that the secret file belongs to its items.",
+    help="File with the published versions. The command checks that the secret file belongs to them.",
 )
 @click.option(
     "--detector",
