@@ -44,8 +44,8 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--benchmark",
-    help="Search the documents of a benchmark. Its non-members are held out. The results are stored in the warehouse and "
-    "the report.",
+    help="Search the documents of a benchmark. Its non-members are held out. The results are stored in the "
+    "warehouse and the report.",
 )
 @click.option(
     "--document", metavar="ID", help="Search a document of a source. ID is its document_id in the table documents."
