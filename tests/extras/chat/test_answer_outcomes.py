@@ -39,16 +39,11 @@ def test_finish_reason_and_length_decide_the_outcome(text: str, reason: str | No
 @pytest.mark.parametrize(
     ("text", "phrase"),
     [
-        ("I'm sorry, but that is not possible.", "i'm sorry, but"),
         ("I’m sorry, but that is not possible.", "i'm sorry, but"),
         ("I  CAN’T\nprovide the text of it.", "i can't provide"),
-        ("Thanks for asking! I am unable to reproduce it.", "i am unable to reproduce"),
-        ("I'm not able to continue this.", "i'm not able to continue"),
-        ("That book is protected by copyright.", "protected by copyright"),
-        ("Tut mir leid, aber das geht nicht.", "tut mir leid, aber"),
         ("Der Text ist urheberrechtlich gesch\u0075\u0308tzt.", "urheberrechtlich geschützt"),
-        ("Je suis désolé, mais non.", "je suis désolé, mais"),
         ("对不起，我做不到。", "对不起,我"),
+        # The earliest of several phrases.
         ("很抱歉，我无法提供这本书。", "很抱歉,"),
     ],
 )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import stat
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,27 +82,14 @@ def test_written_twins_are_read_unchanged(tmp_path: Path) -> None:
     assert read_twins(secret) == found
 
 
-def change_version(document: dict[str, Any]) -> None:
-    document["items"][0]["versions"][0] = "another text"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (change_version, "its content does not match its digest"),
-        (lambda document: document.update(key=KEY), "its content does not match its digest"),
-        (lambda document: document["items"].pop(), "its content does not match its digest"),
-    ],
-)
-def test_a_changed_secret_file_is_refused(
-    tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
-) -> None:
+@pytest.mark.parametrize("key", ["key", "items"])
+def test_a_changed_secret_file_is_refused(tmp_path: Path, key: str) -> None:
     secret = tmp_path / "secret.json"
     draw_twins(made_items(), secret)
     document = json.loads(secret.read_text())
-    change(document)
+    document[key] = document[key][1:]
     secret.write_text(json.dumps(document))
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match="its content does not match its digest"):
         read_twins(secret)
 
 
@@ -156,9 +143,7 @@ def test_items_are_read_from_lists_and_columns(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([{"id": "a", "versions": ["x"]}], r"v\.jsonl:1 has 1 version\(s\) in versions .* needs at least two"),
-        ([{"id": "a", "versions": []}], "has 0 version"),
         ([{"id": "a", "text": "x"}], "has 0 version"),
-        ([{"id": "a", "versions": "x"}], "has 0 version"),
         ([{"id": "a", "versions": ["x", "x"]}], "contains the same version twice"),
         ([{"id": "a", "versions": ["x", " "]}], "has a version that is empty"),
         ([{"id": "a", "versions": ["x", None]}], "has a version that is null"),
@@ -206,7 +191,6 @@ def test_each_canary_word_has_eight_bits() -> None:
         ({"n_sets": 0}, "at least one set"),
         ({"alternatives": 0}, "one alternative"),
         ({"template": "none"}, "exactly once"),
-        ({"template": "{canary}{canary}"}, "exactly once"),
     ],
 )
 def test_invalid_canary_options_are_refused(options: dict[str, Any], message: str) -> None:
