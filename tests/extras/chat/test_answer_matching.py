@@ -226,15 +226,6 @@ def mask(answer: str, quoted: set[int]) -> str:
     return "".join("?" if at in quoted else word for at, word in enumerate(answer))
 
 
-def edits_by_force(target: str, answer: str) -> int:
-    row = [0] * (len(answer) + 1)
-    for number, word in enumerate(target, 1):
-        above, row = row, [number]
-        for at, other in enumerate(answer):
-            row.append(min(above[at] + (word != other), above[at + 1] + 1, row[at] + 1))
-    return min(row)
-
-
 def near_by_force(document: str, answer: str, mismatches: int, least: int) -> int:
     longest = 0
     for at in range(len(answer)):
@@ -272,7 +263,13 @@ def test_measures_equal_brute_force(case: Case) -> None:
     if target:
         covered = count_covered(runs_by_force(target, masked.split("?"), set(), case.prompt))
         assert found.passage_coverage == covered / len(target)
-        assert found.edits == edits_by_force(target[:MIN_NEAR_WORDS], masked)
+        edits = [0] * (len(masked) + 1)
+        for number, word in enumerate(target[:MIN_NEAR_WORDS], 1):
+            above = edits
+            edits = [number]
+            for at, other in enumerate(masked):
+                edits.append(min(above[at] + (word != other), above[at + 1] + 1, edits[at] + 1))
+        assert found.edits == min(edits)
     else:
         assert (found.passage_coverage, found.edits) == (None, None)
     assert found.near_span == near_by_force(case.document, masked, MAX_MISMATCHES, MIN_NEAR_WORDS)

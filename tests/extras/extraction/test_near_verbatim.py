@@ -42,40 +42,31 @@ def window_of(ids: Sequence[int], prefix: int = PREFIX) -> EncodedText:
     return EncodedText("", np.array(ids, dtype=np.int32), spans, spans + 1, None, prefix)
 
 
-@torch.inference_mode()
-def log_p_of_every(forward: ForwardPass, prefix: Sequence[int]) -> np.ndarray:
-    """Compute the log-probability of each suffix after ``prefix``, without cache and beams."""
-    ids = torch.tensor(np.hstack([np.tile(prefix, (len(EVERY), 1)), EVERY]))
-    logits = forward.model(input_ids=ids, use_cache=False).logits[:, len(prefix) - 1 : -1].double()
-    worst_kept = logits.topk(BEST, dim=-1).values[..., -1:]
-    kept = torch.log_softmax(torch.where(logits >= worst_kept, logits, -math.inf), dim=-1)
-    return kept.gather(2, torch.tensor(EVERY)[..., None]).sum(dim=(1, 2)).numpy()
-
-
 def count_differing(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(a != b for a, b in zip(one, other, strict=True))
-
-
-def sum_near(log_p: np.ndarray, suffix: Sequence[int], differing: int) -> float:
-    """Compute the log-probability of all near suffixes together."""
-    within = [count_differing(one, suffix) <= differing for one in EVERY.tolist()]
-    return float(np.logaddexp.reduce(log_p[within]))
 
 
 @pytest.mark.parametrize(
     "family", slow_but({"llama", "gemma3"}, ["llama", "gpt2", "gemma3", "bloom", "opt", "gpt_neo", "mamba"])
 )
+@torch.inference_mode()
 def test_a_wide_beam_gives_the_exact_probability(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEST_TOKENS", BEST)
     forward, draw = random_model(family), np.random.default_rng(0)
     for differing in range(SUFFIX):
         ids = draw.integers(VOCABULARY, size=PREFIX + SUFFIX).tolist()
         prefix, suffix = ids[:PREFIX], ids[PREFIX:]
-        every = log_p_of_every(forward, prefix)
+        # The log-probability of each suffix, sampled from the best tokens, without cache and beams.
+        all_ids = torch.tensor(np.hstack([np.tile(prefix, (len(EVERY), 1)), EVERY]))
+        logits = forward.model(input_ids=all_ids, use_cache=False).logits[:, PREFIX - 1 : -1].double()
+        is_best = logits >= logits.topk(BEST, dim=-1).values[..., -1:]
+        log_p = torch.log_softmax(torch.where(is_best, logits, -math.inf), dim=-1)
+        every = log_p.gather(2, torch.tensor(EVERY)[..., None]).sum(dim=(1, 2)).numpy()
         # The likeliest suffix is one of those that can be drawn; a random one often is not.
         for text in (suffix, EVERY[every.argmax()].tolist()):
             word_for_word, window = every[(text == EVERY).all(axis=1)].item(), window_of([*prefix, *text])
-            exact = sum_near(every, text, differing)
+            is_near = [count_differing(other, text) <= differing for other in EVERY.tolist()]
+            exact = float(np.logaddexp.reduce(every[is_near]))
             assert bound_near_verbatim(forward, window, differing, len(EVERY)) == pytest.approx(exact, abs=1e-4)
             for beams in (1, 3):
                 assert word_for_word - 1e-4 <= bound_near_verbatim(forward, window, differing, beams) <= exact + 1e-4
@@ -112,24 +103,19 @@ def test_the_bound_without_differing_tokens_is_the_verbatim_probability(
     np.testing.assert_allclose(found, planted.windows.log_p_top, atol=1e-3)
 
 
-@torch.inference_mode()
-def drawn(taught: Taught, window: EncodedText, draws: int) -> Counter[tuple[int, ...]]:
-    """Sample suffixes with transformers from the 40 best tokens, and count them."""
-    prefix = [taught.model.start_token_id, *window.token_id[: window.first_scored].tolist()]
-    how = GenerationConfig(do_sample=True, top_k=40, pad_token_id=0, max_new_tokens=window.n_scored)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        found = taught.forward.model.generate(torch.tensor([prefix] * draws), generation_config=how)
-    return Counter(map(tuple, found[:, len(prefix) :].tolist()))
-
-
 @pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+@torch.inference_mode()
 def test_samples_are_near_at_least_as_often_as_the_bound(
     taught: Taught, planted: Extraction, windows: list[EncodedText], draws: int
 ) -> None:
     window = windows[planted.memorisation.strongest[0]]
     suffix = tuple(window.token_id[window.first_scored :].tolist())
-    found = drawn(taught, window, draws)
+    prefix = [taught.model.start_token_id, *window.token_id[: window.first_scored].tolist()]
+    how = GenerationConfig(do_sample=True, top_k=40, pad_token_id=0, max_new_tokens=window.n_scored)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        sampled = taught.forward.model.generate(torch.tensor([prefix] * draws), generation_config=how)
+    found = Counter(map(tuple, sampled[:, len(prefix) :].tolist()))
     bound = math.exp(bound_near_verbatim(taught.forward, window, 3, 20))
     hits = sum(times for suffix_drawn, times in found.items() if count_differing(suffix_drawn, suffix) <= 3)
     assert hits >= stats.binom.ppf(0.001, draws, bound) > 0.5 * draws

@@ -92,18 +92,6 @@ def rows(model: TokenizedModel, data: Path) -> list[str]:
     return [key for part in list_parts(base) for key in read_part(part, ["key"]).column("key").to_pylist()]
 
 
-def require_rows_of_a_run_in_process(model: TokenizedModel, texts: list[str], data: Path, apart: Path) -> None:
-    here = DataPaths(apart)
-    compute(model, texts, here, lambda: open_backend(model, here, "cpu"))
-    expected = {row["text_sha256"]: row for row in read_statistics(model, texts, here).to_pylist()}
-    found = {row["text_sha256"]: row for row in read_statistics(model, texts, DataPaths(data)).to_pylist()}
-    assert expected.keys() == found.keys()
-    for sha256, row in expected.items():
-        assert row["token_id"] == found[sha256]["token_id"]
-        for name in ("logprob", "mean", "std"):
-            np.testing.assert_allclose(found[sha256][name], row[name], rtol=1e-5, atol=1e-5)
-
-
 def test_a_killed_worker_and_node_lose_and_duplicate_nothing(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
     data, texts = tmp_path / "data", texts_of("first")
     model = tokenized(folder, tmp_path / "known")
@@ -116,7 +104,15 @@ def test_a_killed_worker_and_node_lose_and_duplicate_nothing(tmp_path: Path, fol
     assert f"{COUNT} texts: 0 from the cache, {COUNT} computed" in output
     assert "finished no shard for" in output
     assert sorted(rows(model, data)) == sorted(set(rows(model, data)))
-    require_rows_of_a_run_in_process(model, texts, data, tmp_path / "here")
+    here = DataPaths(tmp_path / "here")
+    compute(model, texts, here, lambda: open_backend(model, here, "cpu"))
+    expected = {row["text_sha256"]: row for row in read_statistics(model, texts, here).to_pylist()}
+    found = {row["text_sha256"]: row for row in read_statistics(model, texts, DataPaths(data)).to_pylist()}
+    assert expected.keys() == found.keys()
+    for sha256, row in expected.items():
+        assert row["token_id"] == found[sha256]["token_id"]
+        for name in ("logprob", "mean", "std"):
+            np.testing.assert_allclose(found[sha256][name], row[name], rtol=1e-5, atol=1e-5)
     again = ended(start(folder, data, texts, nodes))
     assert f"{COUNT} texts: {COUNT} from the cache, 0 computed" in again
     assert "loading" not in again
