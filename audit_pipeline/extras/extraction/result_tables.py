@@ -167,7 +167,7 @@ def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
     mask = extraction.windows.reproduced_greedily
     if threshold is not None:
         mask = extraction.windows.log_p_top >= math.log(threshold)
-    return bool((mask & ~extraction.judged.is_set_apart).any())
+    return bool((mask & ~extraction.exclusions.is_set_apart).any())
 
 
 _RUN_COLUMNS = ("model", "benchmark", "run_id")
@@ -306,7 +306,7 @@ def _concatenate_windows(extractions: Sequence[Extraction], passages: Sequence[P
 def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table:
     document = extraction.document
     windows = extraction.windows
-    judged = extraction.judged
+    exclusions = extraction.exclusions
     unknown: list[None] = [None] * len(windows)
     columns: dict[str, Any] = {
         "document_id": [document.name] * len(windows),
@@ -319,9 +319,9 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
         "outside_top_40": windows.outside,
         "first_choices": windows.matches,
         "is_coarse": extraction.is_coarse,
-        "set_apart": judged.reasons,
-        "reference_log_p": judged.reference_log_p,
-        "prior_log_p": judged.prior_log_p,
+        "set_apart": exclusions.reasons,
+        "reference_log_p": exclusions.reference_log_p,
+        "prior_log_p": exclusions.prior_log_p,
         "place": list(unknown),
         "strength": list(unknown),
         _NEAR: list(unknown),
@@ -362,7 +362,7 @@ def build_document_rows(
     for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True):
         document = extraction.document
         memorisation = extraction.memorisation
-        reasons = extraction.judged.reasons
+        reasons = extraction.exclusions.reasons
         no_window_reason = None
         shares: dict[str, Any] = {
             **dict(zip(COVERED_COLUMNS, memorisation.covered, strict=True)),

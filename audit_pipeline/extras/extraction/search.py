@@ -28,7 +28,7 @@ from audit_pipeline.extras.extraction.memorisation import (
     tile_document,
     windows_from_rows,
 )
-from audit_pipeline.extras.extraction.window_exclusions import Exclusions, judge_by_priors, judge_windows
+from audit_pipeline.extras.extraction.window_exclusions import Exclusions, exclude_by_priors, find_exclusions
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.tables import KINDS, Kind
@@ -55,18 +55,18 @@ class Extraction:
         document: The document.
         windows: Its windows.
         is_coarse: A mask of shape (n,) of the coarse windows. They are run in any case, fine windows only if needed.
-        judged: The windows that are set apart, with the reasons.
+        exclusions: The windows that are set apart, with the reasons.
     """
 
     document: SearchedDocument
     windows: Windows
     is_coarse: Mask
-    judged: Exclusions
+    exclusions: Exclusions
 
     @cached_property
     def memorisation(self) -> Memorisation:
         """Return the conclusions from the windows."""
-        return conclude_memorisation(self.windows, self.judged.is_set_apart, self.document.text)
+        return conclude_memorisation(self.windows, self.exclusions.is_set_apart, self.document.text)
 
     @property
     def strongest_log_p(self) -> float | None:
@@ -78,7 +78,7 @@ class Extraction:
     @property
     def compared(self) -> Floats:
         """Return the log-probabilities that p-values compare: those of coarse windows, minus infinity if set apart."""
-        return np.where(self.judged.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
+        return np.where(self.exclusions.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
 
 
 class Search:
@@ -156,19 +156,19 @@ class Search:
         coarse = list(self._read_windows(map(self._encode_first_windows, self._documents)))
         windows = self._add_fine_windows(coarse, backend, on_progress)
         lengths = self.options.lengths
-        judged = judge_windows(
+        exclusions = find_exclusions(
             self.model, self._documents, windows, lengths, self._caches, self._reference, backend_of, on_progress
         )
         if self.model.entry.host.is_here:
-            judged = judge_by_priors(
-                self.model, self._documents, windows, judged, lengths, self._caches, backend, on_progress
+            exclusions = exclude_by_priors(
+                self.model, self._documents, windows, exclusions, lengths, self._caches, backend, on_progress
             )
         extractions = []
-        for document, all_windows, coarse_windows, judgement in zip(
-            self._documents, windows, coarse, judged, strict=True
+        for document, all_windows, coarse_windows, document_exclusions in zip(
+            self._documents, windows, coarse, exclusions, strict=True
         ):
             is_coarse = np.isin(all_windows.start, coarse_windows.start)
-            extractions.append(Extraction(document, all_windows, is_coarse, judgement))
+            extractions.append(Extraction(document, all_windows, is_coarse, document_exclusions))
         return extractions
 
     def _add_fine_windows(

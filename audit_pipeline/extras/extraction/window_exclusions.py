@@ -123,7 +123,7 @@ def _hash_runs(tokens: Ints, length: int) -> Hashes:
 
 @dataclass(frozen=True, eq=False)
 class Exclusions:
-    """The judgement of the n windows of a document.
+    """The excluded windows of a document with n windows.
 
     Attributes:
         reasons: For each window, why it is set apart, or None if it is not.
@@ -142,7 +142,7 @@ class Exclusions:
         return np.array([reason is not None for reason in self.reasons], dtype=np.bool_)
 
 
-def judge_windows(
+def find_exclusions(
     model: TokenizedModel,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
@@ -240,11 +240,11 @@ def is_likely_anyway(log_p: float, prior_log_p: float) -> bool:
     return log_p - prior_log_p < math.log(MEMORISED_RATIO) or prior_log_p >= math.log(REPRODUCED_FROM)
 
 
-def judge_by_priors(
+def exclude_by_priors(
     model: TokenizedModel,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
-    judged: Sequence[Exclusions],
+    exclusions: Sequence[Exclusions],
     lengths: WindowLengths,
     caches: Caches,
     backend: Callable[[], Backend],
@@ -260,20 +260,20 @@ def judge_by_priors(
         model: The model that is searched.
         documents: All documents.
         windows: The windows of each document.
-        judged: For each document, the windows that are already set apart for other reasons.
+        exclusions: For each document, the windows that are already set apart for other reasons.
         lengths: The lengths of prefix and suffix.
         caches: The caches of statistics.
         backend: Returns the loaded model. It is called only if a statistic is not cached.
         on_progress: Receives the progress of a pass.
 
     Returns:
-        The judgements of each document, with the new reasons.
+        The exclusions of each document, with the new reasons.
     """
     masks: list[Mask] = []
     passage_numbers: list[list[int]] = []
     passages: list[tuple[int, EncodedText]] = []
-    for document_number, (document_windows, judgement) in enumerate(zip(windows, judged, strict=True)):
-        mask = document_windows.reproduced & ~judgement.is_set_apart
+    for document_number, (document_windows, document_exclusions) in enumerate(zip(windows, exclusions, strict=True)):
+        mask = document_windows.reproduced & ~document_exclusions.is_set_apart
         numbers = sorted(select_strongest_windows(document_windows, mask))
         masks.append(mask)
         passage_numbers.append(numbers)
@@ -282,33 +282,37 @@ def judge_by_priors(
             encoded = window_probabilities.encode_windows_at(model, documents[document_number].text, starts, lengths)
             passages += [(document_number, window) for window in encoded]
     if not passages:
-        return list(judged)
+        return list(exclusions)
     priors = iter(_compute_priors(model, documents, passages, caches, backend, on_progress))
     updated = []
-    for document_windows, judgement, mask, numbers in zip(windows, judged, masks, passage_numbers, strict=True):
+    for document_windows, document_exclusions, mask, numbers in zip(
+        windows, exclusions, masks, passage_numbers, strict=True
+    ):
         priors_by_window = {number: next(priors) for number in numbers}
-        updated.append(_judge_document(document_windows, judgement, mask, priors_by_window))
+        updated.append(_add_prior_exclusions(document_windows, document_exclusions, mask, priors_by_window))
     return updated
 
 
-def _judge_document(windows: Windows, judged: Exclusions, mask: Mask, priors: Mapping[int, float]) -> Exclusions:
-    """Return the judgement of a document's windows, updated by the priors of its passages.
+def _add_prior_exclusions(
+    windows: Windows, exclusions: Exclusions, mask: Mask, priors: Mapping[int, float]
+) -> Exclusions:
+    """Return the exclusions of a document, with those by the priors of its passages.
 
     Args:
         windows: The windows of the document.
-        judged: The judgement so far.
-        mask: The windows to judge.
+        exclusions: The exclusions so far.
+        mask: The windows to examine.
         priors: The prior of each passage, in nats, by the number of its window.
     """
-    reasons = list(judged.reasons)
-    prior_log_p = judged.prior_log_p.copy()
+    reasons = list(exclusions.reasons)
+    prior_log_p = exclusions.prior_log_p.copy()
     for passage, prior in priors.items():
         prior_log_p[passage] = prior
     for number in np.flatnonzero(mask).tolist():
         nearest = max(priors, key=partial(_compute_overlap, windows, number))
         if is_likely_anyway(float(windows.log_p[nearest]), priors[nearest]):
             reasons[number] = "likely anyway"
-    return replace(judged, reasons=tuple(reasons), prior_log_p=prior_log_p)
+    return replace(exclusions, reasons=tuple(reasons), prior_log_p=prior_log_p)
 
 
 def _compute_overlap(windows: Windows, number: int, other: int) -> int:

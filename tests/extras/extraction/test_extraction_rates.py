@@ -40,12 +40,12 @@ def extracted(
         for number, p in enumerate(probabilities)
     ]
     windows = windows_from_rows(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
-    judged = Exclusions((None,) * len(windows), *(np.full(len(windows), np.nan) for _ in range(2)))
+    exclusions = Exclusions((None,) * len(windows), *(np.full(len(windows), np.nan) for _ in range(2)))
     document = SearchedDocument(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )
     coarse = np.ones(len(windows), dtype=np.bool_)
-    return Extraction(document, windows, coarse, judged)
+    return Extraction(document, windows, coarse, exclusions)
 
 
 def at(rates: Sequence[Row], unit: str, name: str, threshold: float | None) -> dict[str, Row]:

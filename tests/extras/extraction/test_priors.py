@@ -94,24 +94,24 @@ def test_a_suffix_that_is_likely_after_any_prefix_is_excluded(bigram: Taught, tm
     found = run(bigram, documents_with(bigram.model), tmp_path)
     tied, refrain = found["tied"], found["refrain"]
     [number] = np.flatnonzero(tied.windows.reproduced)
-    assert tied.judged.reasons[number] is None
+    assert tied.exclusions.reasons[number] is None
     assert tied.memorisation.reproduced == 1
     assert tied.windows.log_p[number] == pytest.approx(0.0, abs=1e-6)
-    assert tied.judged.prior_log_p[number] < -15
+    assert tied.exclusions.prior_log_p[number] < -15
 
     [number] = np.flatnonzero(refrain.windows.reproduced)
     text = refrain.document.text[refrain.windows.begin[number] : refrain.windows.end[number]]
     assert text == REFRAIN
-    assert refrain.judged.reasons[number] == "likely anyway"
+    assert refrain.exclusions.reasons[number] == "likely anyway"
     assert (refrain.memorisation.reproduced, refrain.memorisation.set_apart) == (0, 1)
     assert refrain.windows.log_p[number] == pytest.approx(math.log(0.5), abs=1e-6)
     # A half after each of ten prefixes, except prefixes that end with a token of a sentence.
-    share = 2 * math.exp(refrain.judged.prior_log_p[number]) * MAX_OTHER_DOCUMENTS
+    share = 2 * math.exp(refrain.exclusions.prior_log_p[number]) * MAX_OTHER_DOCUMENTS
     assert share == pytest.approx(round(share), abs=1e-6)
     assert MAX_OTHER_DOCUMENTS / 2 <= round(share) <= MAX_OTHER_DOCUMENTS
     # Other windows have no prior.
     for other in found.values():
-        asked = np.isfinite(other.judged.prior_log_p)
+        asked = np.isfinite(other.exclusions.prior_log_p)
         assert (asked == other.windows.reproduced).all()
 
 
@@ -137,7 +137,7 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
         assert start == taught.model.start_token_id
         assert len(prefix) == 16
         assert sum(prefix in [ids[at : at + 16] for at in range(len(ids))] for ids in of_others) == 1
-    checked = np.flatnonzero(np.isfinite(planted.judged.prior_log_p))
+    checked = np.flatnonzero(np.isfinite(planted.exclusions.prior_log_p))
     assert len(checked) >= 1
     for number in checked:
         suffix = search.encode_window(planted, int(number)).token_id[16:].tolist()
@@ -145,8 +145,8 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
         for prefix in prefixes:
             logits = taught.forward.model(input_ids=torch.tensor([[*prefix, *suffix]])).logits[0, len(prefix) - 1 : -1]
             p.append(torch.log_softmax(logits.double(), 1).gather(1, torch.tensor(suffix)[:, None]).sum().exp().item())
-        assert planted.judged.prior_log_p[number] == pytest.approx(math.log(np.mean(p)), abs=1e-3)
-        assert planted.judged.reasons[number] is None, "the passage is tied to its prefix"
+        assert planted.exclusions.prior_log_p[number] == pytest.approx(math.log(np.mean(p)), abs=1e-3)
+        assert planted.exclusions.reasons[number] is None, "the passage is tied to its prefix"
     assert planted.memorisation.reproduced > len(checked)
 
 
@@ -162,7 +162,7 @@ def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) 
     for number, documents in enumerate(([refrain, *few], [refrain, *few, edition])):
         found = run(bigram, documents, tmp_path / str(number))["refrain"]
         assert (found.memorisation.reproduced, found.memorisation.set_apart) == (1, 0)
-        assert np.isnan(found.judged.prior_log_p).all()
+        assert np.isnan(found.exclusions.prior_log_p).all()
     enough = run(bigram, [refrain, *OTHERS[:MIN_OTHER_DOCUMENTS]], tmp_path / "enough")["refrain"]
     assert (enough.memorisation.reproduced, enough.memorisation.set_apart) == (0, 1)
 
@@ -173,7 +173,7 @@ def test_priors_are_cached_and_need_reproduced_windows(bigram: Taught, tmp_path:
     search = bigram.search(tmp_path, ASKED, documents)
     again = search.run(lambda _: pytest.fail("everything is in the cache"))
     for one in again:
-        np.testing.assert_array_equal(one.judged.prior_log_p, first[one.document.name].judged.prior_log_p)
+        np.testing.assert_array_equal(one.exclusions.prior_log_p, first[one.document.name].exclusions.prior_log_p)
     paths = DataPaths(tmp_path / "nothing")
     run(bigram, OTHERS, paths.root)
     parts = {
