@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -52,10 +53,12 @@ class Nodes:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                is_ours = process.environ().get("RAY_AUTH_TOKEN") == self.environment["RAY_AUTH_TOKEN"]
-                title = [process.name(), *process.cmdline()]
-                is_there = ip == HEAD or f"--node_ip_address={ip}" in [*title, *process.parent().cmdline()]  # type: ignore[union-attr]
-                if is_ours and is_there and any(word.startswith(name) for word in title[:2]):
+                if process.environ().get("RAY_AUTH_TOKEN") != self.environment["RAY_AUTH_TOKEN"]:
+                    continue
+                title = [process.name(), *process.cmdline()[:1]]
+                options = [*process.cmdline(), *chain.from_iterable(parent.cmdline() for parent in process.parents())]
+                is_there = ip == HEAD or f"--node_ip_address={ip}" in options
+                if is_there and any(word.startswith(name) for word in title):
                     found.append(process)
         return [process for process in found if process.pid != os.getpid()]
 
