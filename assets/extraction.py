@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from audit_pipeline import tables
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.extras.extraction import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extras.extraction.pair_extraction import (
     EXTRACTION_VERSION,
     build_search_version,

@@ -25,7 +25,7 @@ import torch
 from bench_token_statistics import seconds_of
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.extras.extraction.defaults import PREFIX, SUFFIX, WindowLengths
+from audit_pipeline.extras.extraction import PREFIX, SUFFIX, WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
 from audit_pipeline.extras.extraction.search import Search

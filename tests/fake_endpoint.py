@@ -1,12 +1,11 @@
-"""A server of a tiny model's prompt log-probabilities on the loopback interface, in every dialect, that lies on cue.
+"""A server of a tiny model's prompt log-probabilities on the loopback interface, in every dialect.
 
-What belongs here: the model, the answers as the real servers give them (the forms are those that vLLM 0.32 and
-llama-cpp-python 0.3.36 were seen to give, and SGLang's documentation), and answers that mislead as real ones do. What
-does not: tests.
+Its answers have the observed forms of vLLM 0.32 and llama-cpp-python 0.3.36, and the documented form of SGLang. A test
+can make it mislead as real servers do.
 
     with FakeEndpoint(model, forward) as server:
-        server.next = [fault(429, retry_after=1)]       # for the requests to come, one each; then real answers
-        server.bend = lambda answer, body: {}           # of every answer from now on
+        server.next = [fault(429, retry_after=1)]       # answers to the next requests
+        server.bend = lambda answer, body: {}           # changes every real answer
         entry = {"url": server.url, "model": "tiny", "dialect": "vllm"}
 """
 
@@ -16,8 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -34,7 +32,7 @@ ROOM = 256
 
 
 def save_counting_model(folder: Path, *, adds_bos: bool = False) -> Path:
-    """A tiny model that has learned to count to 40, behind a start token and without, and nothing else."""
+    """Save a tiny model that has learned to count to 40, with and without a start token, and nothing else."""
     save_model(folder, adds_bos=adds_bos, max_position_embeddings=ROOM)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -50,18 +48,25 @@ def save_counting_model(folder: Path, *, adds_bos: bool = False) -> Path:
     return folder
 
 
-class FakeEndpoint:
-    """The server; a context manager.
+class FakeEndpoint(BadServer):
+    """The server; a context manager. It lists the model at /v1/models and answers POST requests.
 
-    ``best`` is the largest number of best tokens that it gives, ``room`` the length of its context, ``plugin`` whether
-    it has the two columns of corpus-audit-vllm. ``takes``: what prompts may be. ``bos``: the start token that it puts
-    in front of strings, as llama-cpp-python's does. ``off_by``: how many places later the log-probabilities of a token
-    are taken from, in OpenAI's form. ``next`` are answers for the next requests, ``bend`` changes every
-    real one.
+    Attributes:
+        best: The largest number of best tokens that it returns. -1: all tokens of the vocabulary.
+        room: The length of its context.
+        plugin: Whether it has the two columns of corpus-audit-vllm.
+        form: The form of the completions route.
+        takes: The types of prompts that it accepts.
+        bos: The start token that it puts before strings, as llama-cpp-python does.
+        off_by: Number of positions by which log-probabilities are shifted, in OpenAI's form.
+        next: Answers to the next requests.
+        bend: A function that changes every real answer. It gets the answer and the request.
     """
 
     def __init__(self, model: TokenizedModel, forward: ForwardPass) -> None:
-        self.model, self.forward = model, forward
+        super().__init__(otherwise=self._reply)
+        self.model = model
+        self.forward = forward
         self.best = 20
         self.room = ROOM
         self.plugin = False
@@ -71,51 +76,23 @@ class FakeEndpoint:
         self.off_by = 0
         self.next: list[Answer] = []
         self.bend: Callable[[Json, Json], Json] = lambda answer, body: answer
-        self._server = BadServer()
-        self._server.serve_by("/v1/completions", lambda request: self._answer(request, self._completion))
-        self._server.serve_by("/generate", lambda request: self._answer(request, self._generated))
-        self._server.serve_by("/v1/models", lambda request: _json(self._models()))
 
     @property
     def url(self) -> str:
-        return f"{self._server.url}/v1"
-
-    @property
-    def requests(self) -> list[Request]:
-        """What has been asked for, but for the list of models."""
-        return [one for one in self._server.requests if one.body]
+        return f"{super().url}/v1"
 
     def bodies(self) -> list[Json]:
-        return [json.loads(one.body) for one in self.requests]
+        """Return the bodies of the requests so far, without the requests for the list of models."""
+        return [json.loads(request.body) for request in self.requests if request.body]
 
-    def forget(self) -> None:
-        """What has been asked for so far."""
-        self._server.requests.clear()
-
-    def stop(self) -> None:
-        self._server.stop()
-
-    def __enter__(self) -> Self:
-        self._server.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _answer(self, request: Request, make: Callable[[Json], Json | Answer]) -> Answer:
-        body = json.loads(request.body)
+    def _reply(self, request: Request) -> Answer:
+        if not request.body:
+            return _json({"object": "list", "data": [{"id": "tiny", "object": "model", "max_model_len": self.room}]})
         if self.next:
             return self.next.pop(0)
-        made = make(body)
+        body = json.loads(request.body)
+        made = self._generated(body) if request.path == "/generate" else self._completion(body)
         return made if isinstance(made, Answer) else _json(self.bend(made, body))
-
-    def _models(self) -> Json:
-        return {"object": "list", "data": [{"id": "tiny", "object": "model", "max_model_len": self.room}]}
-
-    def _logprobs(self, ids: Sequence[int]) -> np.ndarray:
-        return _table(self.forward.model, tuple(ids))
 
     def _completion(self, body: Json) -> Json | Answer:
         if body["model"] != "tiny":
@@ -138,7 +115,7 @@ class FakeEndpoint:
                 f"This model's maximum context length is {self.room} tokens. However, your prompt contains {len(ids)} "
                 "input tokens.",
             )
-        table = self._logprobs(ids)
+        table = _compute_table(self.forward.model, tuple(ids))
         with_moments = self.plugin and asked == 22
         best = 20 if with_moments else table.shape[1] if asked < 0 else asked
         entries: list[Json | None] = [None]
@@ -160,7 +137,7 @@ class FakeEndpoint:
 
     def _generated(self, body: Json) -> Json:
         ids = body["input_ids"]
-        table, best = self._logprobs(ids), body["top_logprobs_num"]
+        table, best = _compute_table(self.forward.model, tuple(ids)), body["top_logprobs_num"]
         own = [[None, ids[0], None]]
         tops: list[list[list[Any]] | None] = [None]
         for row, token in zip(table, ids[1:], strict=False):
@@ -170,7 +147,7 @@ class FakeEndpoint:
         return {"text": "…", "meta_info": meta | ({"input_top_logprobs": tops} if best else {})}
 
     def _read(self, body: Json) -> list[int] | Answer:
-        """The ids of a prompt, those of a list given as they are."""
+        """Return the token ids of a prompt, or a refusal."""
         prompt = body["prompt"]
         if type(prompt) not in self.takes:
             return _refused(500, "2 validation errors")
@@ -185,7 +162,7 @@ class FakeEndpoint:
             return ids
         if body["logprobs"] > self.best:
             return _refused(400, f"logprobs must be less than or equal to {self.best}, and is {body['logprobs']}.")
-        table = np.roll(self._logprobs(ids), -self.off_by, axis=0)
+        table = np.roll(_compute_table(self.forward.model, tuple(ids)), -self.off_by, axis=0)
         texts = [self.model.tokenizer.decode([one]) for one in [*ids, int(table[-1].argmax())]]
         offsets = np.cumsum([0, *map(len, texts[:-1])]).tolist()
         tops = [None, *(self._by_text(row, one, body) for row, one in zip(table, ids[1:], strict=False)), {}]
@@ -199,12 +176,15 @@ class FakeEndpoint:
         return {self.model.tokenizer.decode([one]): row[one] for one in best}
 
     def _llama_cpp(self, body: Json) -> Json | Answer:
-        """As its own code has it: the first token is dropped where it is the start token, and rows are paired with the
-        tokens that are left; a start token anywhere is left out; the first entry is null."""
+        """Answer as the code of llama-cpp-python does.
+
+        It drops a start token at the beginning, and pairs the rows with the remaining tokens. It removes all other
+        start tokens, too. The first entry is null.
+        """
         ids = self._read(body)
         if isinstance(ids, Answer):
             return ids
-        table = self._logprobs(ids)
+        table = _compute_table(self.forward.model, tuple(ids))
         generated = int(table[-1].argmax())
         start = self.model.start_token_id
         [prompt] = self.model.tokenizer.encode([body["prompt"]], add_special_tokens=False)
@@ -228,9 +208,11 @@ class FakeEndpoint:
 
 
 @lru_cache(maxsize=128)
-def _table(model: torch.nn.Module, ids: tuple[int, ...]) -> np.ndarray:
-    """Log-probabilities [tokens, vocabulary]: row t is what is expected of token t + 1. The same few texts are asked
-    for by test after test."""
+def _compute_table(model: torch.nn.Module, ids: tuple[int, ...]) -> np.ndarray:
+    """Compute log-probabilities of shape (n_tokens, n_vocabulary). Row t belongs to token t + 1.
+
+    They are cached, because many tests send the same few texts.
+    """
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([ids])).logits[0].double()
     table = torch.log_softmax(logits, dim=1).numpy()
@@ -238,10 +220,9 @@ def _table(model: torch.nn.Module, ids: tuple[int, ...]) -> np.ndarray:
     return table
 
 
-def _json(content: Json) -> Answer:
-    return Answer(json.dumps(content).encode(), media_type="application/json")
+def _json(content: Json, status: int = 200) -> Answer:
+    return Answer(json.dumps(content).encode(), media_type="application/json", status=status)
 
 
 def _refused(status: int, message: str) -> Answer:
-    content = {"error": {"message": message, "type": "BadRequestError", "code": status}}
-    return Answer(json.dumps(content).encode(), media_type="application/json", status=status)
+    return _json({"error": {"message": message, "type": "BadRequestError", "code": status}}, status)

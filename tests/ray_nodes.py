@@ -1,6 +1,6 @@
-"""Ray nodes on this machine, each on a loopback address of its own, that can be killed one by one.
+"""A Ray cluster of two nodes on this machine, each with a loopback address and one CPU. Nodes can be killed one by one.
 
-All processes of a cluster are told by its token, which is in their environment: nothing else is ever ended.
+The processes of the cluster are identified by its token, which is in their environment. No other process is ended.
 """
 
 from __future__ import annotations
@@ -14,100 +14,72 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import psutil
 
 ROOT = Path(__file__).parent.parent
 HEAD, SECOND = "127.0.0.1", "127.0.0.2"
-_ONE_CPU = ("--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats")
-_RAY = "from ray.scripts.scripts import main; main()"
+_START = ["-c", "from ray.scripts.scripts import main; main()", "start", "--num-cpus=1", "--disable-usage-stats"]
 
 
-@dataclass(frozen=True)
 class Nodes:
-    """A Ray cluster of nodes of one CPU each, without the dashboard; ``environment`` is that of who is to use it."""
+    """The cluster. A program that uses it needs the variables in ``environment``."""
 
-    port: int
-    folder: str
-    environment: dict[str, str]
+    def __init__(self, folder: str) -> None:
+        with socket.socket() as probe:
+            probe.bind((HEAD, 0))
+            self.address = f"{HEAD}:{probe.getsockname()[1]}"
+        self.environment = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_worker_niceness": "0",
+            # The monitor includes the memory of other processes on this machine.
+            "RAY_memory_monitor_refresh_ms": "0",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        port = self.address.rpartition(":")[2]
+        self._start(HEAD, "--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false")
+        self._start(SECOND, f"--address={self.address}")
 
-    @property
-    def address(self) -> str:
-        return f"{HEAD}:{self.port}"
+    def _start(self, ip: str, *options: str) -> None:
+        command = [sys.executable, *_START, f"--node-ip-address={ip}", "--object-store-memory=80000000", *options]
+        environment = {**os.environ, **self.environment}
+        subprocess.run(command, env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=180)
 
-    def add(self, ip: str) -> None:
-        """Start a node; the first one is the head."""
-        role = (
-            ["--head", f"--port={self.port}", f"--temp-dir={self.folder}", "--include-dashboard=false"]
-            if ip == HEAD
-            else [f"--address={self.address}"]
-        )
-        subprocess.run(
-            [sys.executable, "-c", _RAY, "start", *role, f"--node-ip-address={ip}", *_ONE_CPU],
-            env={**os.environ, **self.environment},
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            timeout=180,
-        )
-
-    def processes(self) -> list[psutil.Process]:
-        """Everything that the cluster consists of, the program that uses it excepted."""
+    def processes(self, name: str = "", ip: str = HEAD) -> list[psutil.Process]:
+        """Return the processes whose name begins with ``name``. If ``ip`` is SECOND: only those of the second node."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                mine = process.environ().get("RAY_AUTH_TOKEN") == self.environment["RAY_AUTH_TOKEN"]
-                if mine and process.pid != os.getpid():
+                if process.environ().get("RAY_AUTH_TOKEN") != self.environment["RAY_AUTH_TOKEN"]:
+                    continue
+                title = [process.name(), *process.cmdline()[:1]]
+                options = [*process.cmdline(), *chain.from_iterable(parent.cmdline() for parent in process.parents())]
+                is_there = ip == HEAD or f"--node_ip_address={ip}" in options
+                if is_there and any(word.startswith(name) for word in title):
                     found.append(process)
-        return found
+        return [process for process in found if process.pid != os.getpid()]
 
-    def at_work(self, ip: str | None = None) -> list[psutil.Process]:
-        """The processes that run a shard now; of one node, where that is said."""
-        found = []
-        for process in self.processes():
-            with suppress(psutil.Error):
-                titled = process.cmdline()[:1] == ["ray::Worker.run"]
-                if titled and (ip is None or process.ppid() == self._raylet(ip).pid):
-                    found.append(process)
-        return found
+    def at_work(self, ip: str = HEAD) -> list[psutil.Process]:
+        """Return the processes that run a shard now."""
+        return self.processes("ray::Worker.run", ip)
 
-    def kill_node(self, ip: str) -> None:
-        """Kill -9 the node's raylet and all that it has started, as a machine that goes down does."""
-        raylet = self._raylet(ip)
+    def kill_second_node(self) -> None:
+        """Kill the raylet of the second node and its children with signal 9, like a machine that fails."""
+        [raylet] = self.processes("raylet", SECOND)
         for process in [raylet, *raylet.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
 
-    def _raylet(self, ip: str) -> psutil.Process:
-        [raylet] = [
-            process
-            for process in self.processes()
-            if process.name() == "raylet" and f"--node_ip_address={ip}" in process.cmdline()
-        ]
-        return raylet
-
 
 @contextmanager
 def two_nodes() -> Iterator[Nodes]:
-    """Two nodes; whatever is left of the cluster is ended behind the block."""
-    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder, socket.socket() as probe:
-        probe.bind((HEAD, 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        environment = {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-            "RAY_worker_niceness": "0",
-            # It looks at the whole machine's memory, which others use too.
-            "RAY_memory_monitor_refresh_ms": "0",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        }
-        nodes = Nodes(port, folder, environment)
+    """Start the cluster, and end all of its processes at the end."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        nodes = Nodes(folder)
         try:
-            nodes.add(HEAD)
-            nodes.add(SECOND)
             yield nodes
         finally:
             for process in nodes.processes():

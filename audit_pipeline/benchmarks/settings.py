@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError,
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validation import Distinct, Language, Seed, StrictSettings, Text
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.defaults import CHARS, COARSE_TO_FINE, PREFIX, SUFFIX, WindowLengths
+from audit_pipeline.extras.extraction import CHARS, COARSE_TO_FINE, PREFIX, SUFFIX, WindowLengths
 
 UnitName = Literal["whitespace", "jieba"]
 

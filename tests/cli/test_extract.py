@@ -187,7 +187,9 @@ def test_held_out_documents_that_are_none(extract: Extract, tmp_path: Path) -> N
     assert "audited and held out at the same time: book.txt (row 0)" in extract("--held-out", str(held_out)).stderr
     pq.write_table(pa.table({"text": [TEXT]}), held_out)
     pq.write_table(pa.table({"text": ["Two words."]}), held_out)
-    assert "no held-out document is as long as a window" in extract("--dry-run", "--held-out", str(held_out)).stderr
+    assert (
+        "All held-out documents are shorter than a window" in extract("--dry-run", "--held-out", str(held_out)).stderr
+    )
     held_out.write_bytes(before)
     # The windows are not written over them.
     assert "overwrite the input" in extract("--held-out", str(held_out), "--out", str(held_out)).stderr
@@ -199,7 +201,7 @@ def test_a_damaged_part_of_the_cache_is_reported(extract: Extract, tmp_path: Pat
     part = next((tmp_path / "data" / "token_statistics" / "kind=extraction").rglob("part-*.parquet"))
     part.write_bytes(part.read_bytes()[:-40] + bytes(40))
     again = extract("--json")
-    assert "1 damaged part(s) of the cache were set aside" in again.stderr
+    assert "1 corrupt part(s) of the cache were renamed" in again.stderr
     assert json.loads(again.stdout) == first
 
 

@@ -17,7 +17,7 @@ from tiny_models import forward_of, save_model, tokenized
 from written import read_all
 
 from audit_pipeline.definitions import defs
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
@@ -205,7 +205,7 @@ def test_nothing_is_scored_if_the_probe_fails(
     workspace.write_models(served=entry_of(server, tokenizer_alone, top_logprobs=50))
     refused = workspace.run(*AUDIT)
     assert refused.exit_code == 2
-    assert "set top_logprobs in config/models.yaml" in refused.output
+    assert "Set top_logprobs in config/models.yaml" in refused.output
     assert not workspace.parts()
     assert not any(workspace.paths.endpoint("any").parent.glob("*.json"))
 

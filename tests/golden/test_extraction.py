@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.store.paths import DataPaths

@@ -20,7 +20,7 @@ from audit_pipeline.errors import DataError, UnansweredError
 from audit_pipeline.extras.corpora.corpus_stream import list_hub_files
 from audit_pipeline.extras.evidence_packs.timestamps import AuthorityError, request_timestamp
 from audit_pipeline.extras.servers.client import OversizedError, ServerRequest
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.http.client import HttpClient
 from audit_pipeline.http.faults import (
     DamagedResponseError,

@@ -12,12 +12,12 @@ from pydantic import BaseModel, Field
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import AuditError, ConfigError, DataError
+from audit_pipeline.extras.chat import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.conclusions import conclude_documents
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
-from audit_pipeline.extras.chat.given_outputs import HandedOutput
+from audit_pipeline.extras.chat.imported_outputs import ImportedOutput
 from audit_pipeline.extras.chat.prompt_styles import PASSAGE_WORDS, PROMPT_STYLES, AskOptions, AskRequest, list_requests
-from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_handed_over_row, identify_output, remove_text
+from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_imported_row, identify_output, remove_text
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.pair_extraction import read_benchmark_documents
 from audit_pipeline.models.usage_budget import Budget, Limits
@@ -36,7 +36,7 @@ ASKING_VERSION = "1"
 """Version of the code that asks models, measures answers and computes results."""
 _JOURNAL = ".asked.jsonl"
 # The prompt style of imported outputs.
-_HANDED_OVER: PromptStyle = "handed over"
+_IMPORTED: PromptStyle = "handed over"
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -178,7 +178,7 @@ def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> 
     """
     pair = Pair(plan.texts.name, entry.name)
     answers = read_answers(pair, paths)
-    if any(row["rung"] == _HANDED_OVER for row in answers):
+    if any(row["rung"] == _IMPORTED for row in answers):
         raise DataError(
             f"'{pair.benchmark}' already contains imported outputs of {entry.name}. Choose another --name for the "
             "texts."
@@ -263,7 +263,7 @@ def ask_pair(
 
 
 def write_outputs(
-    texts: AskedTexts, outputs: Iterable[HandedOutput], model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
+    texts: AskedTexts, outputs: Iterable[ImportedOutput], model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
 ) -> AskReport:
     """Measure outputs that somebody else requested from a model, and write them and the results.
 
@@ -279,7 +279,7 @@ def write_outputs(
     if problem:
         raise DataError(problem)
     earlier = read_answers(pair, paths)
-    if any(row["rung"] != _HANDED_OVER for row in earlier):
+    if any(row["rung"] != _IMPORTED for row in earlier):
         raise DataError(
             f"'{texts.name}' already contains answers that {model} gave to corpus-audit. Choose another --name for "
             "imported outputs."
@@ -295,12 +295,12 @@ def write_outputs(
         document = document_by_name[output.document]
         passage = (output.document, output.passage)
         number = n_outputs_by_passage[passage]
-        rows.append(build_handed_over_row(output, document, number, n_repeats[output_digest], keeps_text=keeps_text))
+        rows.append(build_imported_row(output, document, number, n_repeats[output_digest], keeps_text=keeps_text))
         n_outputs_by_passage[passage] += 1
         n_repeats[output_digest] += 1
     relevant_digests = {row["request_sha256"] for row in [*earlier, *rows]}
-    origin = RowOrigin(benchmark_digest=texts.benchmark_digest, settings={"headline": _HANDED_OVER})
-    return _write_results(pair, texts, run_id, origin, rows, relevant_digests, paths, _HANDED_OVER)
+    origin = RowOrigin(benchmark_digest=texts.benchmark_digest, settings={"headline": _IMPORTED})
+    return _write_results(pair, texts, run_id, origin, rows, relevant_digests, paths, _IMPORTED)
 
 
 def read_answers(pair: Pair, paths: DataPaths) -> list[dict[str, Any]]:
@@ -389,12 +389,17 @@ def _open_journal(pair: Pair, paths: DataPaths) -> AskJournal:
 class AskingOptions(BaseModel):
     """The options and limits of one run. The limits of the entry apply, too."""
 
-    rungs: list[str] = Field(default=[*PROMPT_STYLES], description="prompt styles (docs/ask.md)")
+    rungs: list[str] = Field(
+        default=[*PROMPT_STYLES], description="prompt styles in which the model is asked (docs/ask.md)"
+    )
     headline: str | None = Field(
         default=None,
-        description="style whose results decide the conclusion; null: instruction (prefix for interface: completions)",
+        description="prompt style whose results decide the conclusion; null: instruction, or prefix for interface: "
+        "completions",
     )
-    draws: int = Field(default=DRAWS, ge=0, description="number of drawn answers in addition to the likeliest answer")
+    draws: int = Field(
+        default=DRAWS, ge=0, description="number of randomly drawn answers in addition to the most likely answer"
+    )
     passages: int = Field(default=PASSAGES, ge=1, description="maximum number of passages of a document")
     max_requests: int | None = Field(
         default=None, ge=1, description="maximum number of requests; null: the limit of the entry"

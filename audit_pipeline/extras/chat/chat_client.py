@@ -102,7 +102,10 @@ def open_budget(entry: ChatModel, limits: Limits) -> Budget:
         ConfigError: If the command has a cost limit, and the entry has no price.
     """
     if limits.max_cost is not None and entry.price_in is None:
-        raise ConfigError(f"{entry.name} has no price: set price_in and price_out in its entry, or remove --max-cost")
+        raise ConfigError(
+            f"--max-cost requires prices, but the entry of {entry.name} has none. Set price_in and price_out, or "
+            "remove --max-cost."
+        )
     entry_limits = Limits(entry.max_tokens, entry.max_cost, entry.max_requests)
     entry_name = f"{entry.name} of {FILE_NAME}"
     return Budget(entry_limits, entry.price_in or 0.0, entry.price_out or 0.0, SharedBudget(limits), entry_name)
@@ -165,7 +168,7 @@ def ask_all(
     except RefusedError as error:
         if "temperature" not in error.server_message:
             raise
-        raise ModelError(f"{error}; set temperature: null for a model without temperature") from error
+        raise ModelError(f"{error} Set temperature: null if the model accepts no temperature.") from error
 
 
 def compute_max_usage(prompt: ChatPrompt, sampling: Sampling) -> Usage:
@@ -237,7 +240,7 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
             cost,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise RetryableError("its answer cannot be read") from error
+        raise RetryableError("the answer does not have the expected form") from error
 
 
 def _extract_text(entry: ChatModel, choice: Mapping[str, Any]) -> str:

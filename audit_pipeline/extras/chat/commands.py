@@ -12,8 +12,7 @@ import click
 
 from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.run_setup import get_writable_paths, publish
-from audit_pipeline.cli.shared_options import GO_ON, ListedCommand, Section
-from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
+from audit_pipeline.extras.chat import DRAWS, PASSAGES
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import parse_names
@@ -23,7 +22,7 @@ from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 if TYPE_CHECKING:
     from audit_pipeline.extras.chat.asking import AskedTexts, AskPlan, AskReport
     from audit_pipeline.extras.chat.config import ChatModel
-    from audit_pipeline.extras.chat.given_outputs import HandedOutput
+    from audit_pipeline.extras.chat.imported_outputs import ImportedOutput
     from audit_pipeline.extras.chat.prompt_styles import AskRequest
     from audit_pipeline.models.usage_budget import Budget
 
@@ -38,12 +37,12 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
     (
         "score, p and q",
         lambda row: row["score"] is None and row["answered"] > 0,
-        "no answer names the text of its passage exactly as the document has it (column passage)",
+        "no row contains the exact text of its passage in the column passage",
     ),
     (
         "p and q",
         lambda row: row["side"] == "audited" and row["score"] is not None and row["p_value"] is None,
-        "no held-out document has a score to compare it with (--held-out, and answers about these documents)",
+        "no held-out document has a score for the comparison; use --held-out and answers about these documents",
     ),
 )
 """The numbers that a document's row may lack, each with its name, the condition for the lack, and the reason."""
@@ -60,7 +59,7 @@ _DOCUMENTS: Columns = (
     ("answered", lambda row: f"{row['answered']} of {row['requests']}"),
     ("words in → out", _format_grade),
     ("longest run", "longest_run"),
-    ("came back", "score", format_percent),
+    ("score", "score", format_percent),
     ("p", "p_value", format_probability),
     ("q", "q_bh", format_probability),
     ("claim", "claim"),
@@ -71,14 +70,14 @@ _DOCUMENTS: Columns = (
 @click.option(
     "--model",
     required=True,
-    help="Entry of config/chat_models.yaml. With --outputs: a name for the model that wrote them.",
+    help="Entry of config/chat_models.yaml. With --outputs: a name for the model that wrote the answers.",
 )
 @click.option(
     "--texts",
     type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="The documents, in the formats of `corpus-audit check`.",
+    help="Documents to ask about, in the formats of `corpus-audit check`.",
 )
 @click.option(
     "--held-out",
@@ -91,13 +90,20 @@ _DOCUMENTS: Columns = (
     "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."
 )
 @click.option(
-    "--name", default="asked", show_default=True, help="Name of this set of files. The answers are stored under it."
+    "--name",
+    default="asked",
+    show_default=True,
+    help="Name of this set of files. The answers are stored under this name.",
 )
-@click.option("--rungs", help="Prompt styles: title, first line, prefix, instruction. Default: all.")
+@click.option(
+    "--rungs",
+    help="Prompt styles, separated by commas: title, first line, prefix, instruction. Each style gives the model more "
+    "of the document than the style before. Default: all.",
+)
 @click.option(
     "--headline",
-    help="Headline prompt style, named before any result is seen. Default: instruction, or prefix if the model's "
-    "entry has interface: completions.",
+    help="Prompt style whose results decide the conclusion. Choose it before you see any result. Default: instruction, "
+    "or prefix if the model's entry has interface: completions.",
 )
 @click.option(
     "--draws",
@@ -116,14 +122,17 @@ _DOCUMENTS: Columns = (
 @click.option(
     "--outputs",
     type=shared_options.INPUT_FILE,
-    help="File of existing answers to measure: rows of document, passage, prompt and output. The model is not asked.",
+    help="Measure the answers in this file, and do not ask the model. The file has the columns document, passage, "
+    "prompt and output.",
 )
 @shared_options.text_column_option
-@click.option("--max-requests", type=shared_options.AT_LEAST_1, help="Maximum number of requests.")
+@click.option("--max-requests", type=shared_options.AT_LEAST_1, help="Maximum number of requests to the model.")
 @click.option(
     "--max-tokens", type=shared_options.AT_LEAST_1, help="Maximum number of tokens of prompts and answers together."
 )
-@click.option("--max-cost", type=shared_options.POSITIVE, help="Maximum cost, in the currency of the price.")
+@click.option(
+    "--max-cost", type=shared_options.POSITIVE, help="Maximum cost, in the currency of the prices in the model's entry."
+)
 @click.option("--dry-run", is_flag=True, help="Show the recipient, the requests and their cost. Nothing is sent.")
 @click.option("--no-text", is_flag=True, help="Store digests and measures, but no prompts and no answers.")
 @shared_options.table_output_options
@@ -154,7 +163,8 @@ def ask(
         raise click.UsageError("Give either --texts FILES or --benchmark NAME.")
     if held_out and benchmark is not None:
         raise click.UsageError(
-            "--held-out cannot be combined with --benchmark, whose non-members are held out. Remove --held-out."
+            "--held-out cannot be combined with --benchmark. The non-members of the benchmark are held out. Remove "
+            "--held-out."
         )
     if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("--outputs sends no prompts. Remove --dry-run, --rungs and --headline.")
@@ -210,11 +220,11 @@ def _measure_outputs(
 ) -> list[AskReport]:
     """Measure the outputs in a file, and store the results. ``model`` is the model of rows that name no model."""
     from audit_pipeline.extras.chat.asking import write_outputs
-    from audit_pipeline.extras.chat.given_outputs import read_outputs
+    from audit_pipeline.extras.chat.imported_outputs import read_outputs
 
     read = read_outputs(file, texts.documents)
     console.print_skipped(read.skipped.first, read.skipped.count)
-    by_model: dict[str, list[HandedOutput]] = {}
+    by_model: dict[str, list[ImportedOutput]] = {}
     for output in read.outputs:
         by_model.setdefault(output.model or model, []).append(output)
     return [write_outputs(texts, found, name, paths, run_id, keeps_text=keeps_text) for name, found in by_model.items()]
@@ -230,7 +240,7 @@ def _read_files(
         report("the files")
         inventory = inspect_user_files(UserFiles(texts, held_out, text_column=text_column))
     for reason in explain_unused_parts(inventory.unused):
-        console.print_message(f"skipped: {reason}")
+        console.print_message(f"Skipped: {reason}")
     return read_texts_of_files(inventory, name, paths)
 
 
@@ -242,11 +252,13 @@ def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) 
     sides = Counter(document.side for document in plan.texts.documents)
     most = estimate_usage(entry, (prepare_request(entry, request) for request in missing))
     answered = len(plan.requests) - len(missing)
-    money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
+    money = "at unknown cost, because its entry has no prices"
+    if most.cost is not None:
+        money = f"for at most {most.cost:,.4g} by the prices in its entry"
     console.print_result(
         f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
-        f"{answered:,} of them answered. {entry.name}: {entry.recipient_notice}. To send: {most.requests:,} requests, "
-        f"at most {most.tokens:,} tokens, {money}.",
+        f"{answered:,} of them answered. {entry.name}: {entry.recipient_notice}. {most.requests:,} requests remain, "
+        f"with at most {most.tokens:,} tokens, {money}.",
         **most._asdict(),
         answered=answered,
         sent_to=entry.host,
@@ -290,7 +302,7 @@ def _show_report(report: AskReport) -> None:
     for row in report.documents:
         rungs.setdefault(row["rung"], Counter()).update({outcome: row[outcome] for outcome in _OUTCOMES})
     counted = [{"model": report.pair.model, "rung": rung, **counts} for rung, counts in rungs.items()]
-    console.show_table("rungs", counted, [(name, name) for name in ("rung", *_OUTCOMES)])
+    console.show_table("rungs", counted, [("prompt style", "rung"), *((name, name) for name in _OUTCOMES)])
 
 
 def _print_missing(model: str, documents: Sequence[Row]) -> None:

@@ -39,12 +39,12 @@ class ChatModel(ServerSettings):
         default="chat", description="chat, or completions for models that only continue a text"
     )
     system_prompt: str | None = Field(
-        default=None, description="system prompt before every prompt; None: no system prompt"
+        default=None, description="system prompt that precedes every prompt; null: no system prompt"
     )
     temperature: Annotated[float, Field(gt=0, le=2)] | None = Field(
         default=1.0,
-        description="temperature of the draws. The first answer has temperature 0. null: the model accepts no "
-        "temperature (GPT-5 and other reasoning models), and its first answer is a draw, too",
+        description="temperature of the randomly drawn answers; the first answer has temperature 0; null: the model "
+        "accepts no temperature (GPT-5 and other reasoning models), so that its first answer is also drawn randomly",
     )
     # An answer needs room for a near stretch of 40 words in any language.
     answer_tokens: Annotated[int, Field(ge=100)] = Field(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.extras.chat import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.config import ChatModel, Interface
-from audit_pipeline.extras.chat.defaults import DRAWS, PASSAGES
 from audit_pipeline.extras.chat.matching import hash_normalised_words
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.tables import PromptStyle, digest, text_sha256

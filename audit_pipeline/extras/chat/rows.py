@@ -18,7 +18,7 @@ from typing import Any
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.extras.chat.given_outputs import HandedOutput
+from audit_pipeline.extras.chat.imported_outputs import ImportedOutput
 from audit_pipeline.extras.chat.matching import MIN_NEAR_WORDS, DocumentMatcher, hash_normalised_words
 from audit_pipeline.extras.chat.prompt_styles import AskRequest
 from audit_pipeline.extras.extraction.documents import SearchedDocument, cut_excerpt
@@ -232,8 +232,8 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
     }
 
 
-def build_handed_over_row(
-    output: HandedOutput, document: SearchedDocument, number: int, repeat: int, *, keeps_text: bool
+def build_imported_row(
+    output: ImportedOutput, document: SearchedDocument, number: int, repeat: int, *, keeps_text: bool
 ) -> dict[str, Any]:
     """Return the row of an imported output without the columns model, benchmark and run_id.
 
@@ -269,7 +269,7 @@ def build_handed_over_row(
     }
 
 
-def identify_output(output: HandedOutput) -> str:
+def identify_output(output: ImportedOutput) -> str:
     """Return the digest of an imported output. The position of the output in the file does not matter."""
     return digest(output.model_dump(mode="json", exclude={"document"}))
 

@@ -50,7 +50,7 @@ class GenerationOptions:
             click.UsageError: If ``near_verbatim`` lets every token differ, or if a model on a server would generate.
         """
         if self.near_verbatim is not None and self.near_verbatim >= suffix:
-            raise click.UsageError("--near-verbatim has to be smaller than --suffix")
+            raise click.UsageError("--near-verbatim must be smaller than --suffix.")
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
                 f"{model.name} runs on a server. --generate, --near-verbatim and --continue require the model's "
@@ -90,7 +90,7 @@ class GenerationOptions:
             (differ, "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
         ]
         hits: Columns = [
-            ("drawn", _format_hits),
+            ("draws equal to the passage", _format_hits),
             ("greedy continuation", "greedy", lambda words: words or number_format.DASH),
         ]
         columns: list[Any] = []
@@ -151,7 +151,7 @@ _GRID: Columns = (
     ("likeliest setting", _format_setting),
     ("p at this setting", "log_p", _format_probability),
     (
-        "p at the named setting",
+        "p at the requested setting",
         lambda row: _format_probability(row["named_log_p"]) if row["named"] else number_format.DASH,
     ),
     ("p-value over all settings", "p_value", number_format.format_probability),
@@ -184,7 +184,7 @@ def show_continuations(search: Search, backend_of: BackendOf, extractions: Seque
         ("requested characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
         (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
         ("recall", "recall", number_format.format_percent),
-        ("leaves the text at character", "left_at", number_format.format_thousands),
+        ("first deviation at character", "left_at", number_format.format_thousands),
     )
     console.show_table("long_runs", rows, columns)
 
@@ -192,7 +192,7 @@ def show_continuations(search: Search, backend_of: BackendOf, extractions: Seque
 def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
     """Return up to ``_SHOWN_DOCUMENTS`` audited documents with the most likely passages, the most likely first.
 
-    If documents are left out, print a note.
+    If not all documents are shown, print a note.
     """
     by_strength = sorted(
         (result for result in _filter_by_side(extractions, "audited") if result.memorisation.strongest),
@@ -201,7 +201,8 @@ def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Ex
     )
     if len(by_strength) > _SHOWN_DOCUMENTS:
         console.print_result(
-            f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window."
+            f"The tables show passages of the {_SHOWN_DOCUMENTS} documents with the most likely passages, of "
+            f"{len(by_strength)} documents. --out writes every window."
         )
     return by_strength[:_SHOWN_DOCUMENTS]
 
@@ -278,7 +279,9 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
     audited = _filter_by_side(searched, "audited")
     held_out = _filter_by_side(searched, "held_out")
     if not audited:
-        console.print_result("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
+        console.print_result(
+            "No audited document was searched, so there is no conclusion.", claim_level=None, calibrated=False
+        )
         return
     apart = sum(result.memorisation.set_apart for result in audited)
     if apart:

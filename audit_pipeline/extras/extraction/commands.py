@@ -9,22 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli import shared_options
+from audit_pipeline.cli import run_setup, shared_options
+from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
-from audit_pipeline.cli.run_setup import (
-    get_writable_paths,
-    load_dagster_definitions,
-    load_whole_configuration,
-    prepare_model,
-    resolve_model_option,
-)
-from audit_pipeline.cli.shared_options import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.extraction import command_output
+from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX, command_output
 from audit_pipeline.extras.extraction.command_output import GenerationOptions
-from audit_pipeline.extras.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
+from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditRequest
-from audit_pipeline.pipeline.console import print_message, print_result, print_skipped, print_step
 from audit_pipeline.pipeline.options import AuditOptions, RunOptions
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
@@ -47,13 +39,17 @@ _NAMED_EDITIONS = 10
 @click.option(
     "--texts",
     type=shared_options.PATH,
-    help="The documents: a file or folder as for check (.txt, .epub, .pdf, .docx, …), or a file of rows.",
+    help="Documents to search: a file or folder in the formats of `corpus-audit check` (.txt, .epub, .pdf, .docx, …), "
+    "or a file with one document per row.",
 )
 @click.option(
     "--benchmark",
-    help="The documents of a benchmark. Its non-members are held out. Results are stored in warehouse and report.",
+    help="Search the documents of a benchmark. Its non-members are held out. The results are stored in the "
+    "warehouse and the report.",
 )
-@click.option("--document", metavar="ID", help="A document of a source, by the document_id of the table documents.")
+@click.option(
+    "--document", metavar="ID", help="Search a document of a source. ID is its document_id in the table documents."
+)
 @click.option(
     "--held-out",
     type=shared_options.PATH,
@@ -62,8 +58,8 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--reference-model",
-    help="A model that was not trained on the documents. Passages that it also reproduces count as predictable. "
-    "Default: the model's entry.",
+    help="Model that was not trained on the documents. Passages that it also reproduces count as predictable. "
+    "Default: the reference model in the model's entry.",
 )
 @click.option(
     "--prefix",
@@ -77,8 +73,8 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--stride",
-    help="Where windows begin: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
-    f"(tiled, and every 10 characters where a passage could be likely). {_DEFAULT.format(COARSE_TO_FINE)}",
+    help="Starts of windows: tiled (suffixes without gaps), chars:N (every N characters), or coarse-to-fine "
+    f"(tiled, and every 10 characters near likely passages). {_DEFAULT.format(COARSE_TO_FINE)}",
 )
 @click.option(
     "--grid",
@@ -98,7 +94,7 @@ _NAMED_EDITIONS = 10
     help="Let the model continue the prefixes of the strongest passages: once greedily, and N times by sampling. "
     f"{_NOT_CACHED}",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples of --generate.")
 @click.option(
     "--near-verbatim",
     type=shared_options.AT_LEAST_1,
@@ -162,7 +158,7 @@ def extract(
         raise click.UsageError("Give either --texts FILE, --benchmark NAME or --document ID.")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
-            "--held-out and --reference-model cannot be combined with --benchmark: the benchmark has its own held-out "
+            "--held-out and --reference-model cannot be combined with --benchmark. The benchmark has its own held-out "
             "documents, and config/models.yaml names the reference model. Remove these options."
         )
     from audit_pipeline.benchmarks.settings import ExtractionSettings
@@ -170,8 +166,8 @@ def extract(
 
     spec = None if benchmark is None else _resolve_benchmark(benchmark)
     settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
-    paths = DataPaths.from_environment() if dry_run else get_writable_paths()
-    configured = resolve_model_option(model)
+    paths = DataPaths.from_environment() if dry_run else run_setup.get_writable_paths()
+    configured = run_setup.resolve_model_option(model)
     if out is not None:
         require_usable_output(out, *(path for path in (texts, held_out) if path is not None))
     audited = _read_file_documents(texts, text_column) if texts else []
@@ -197,11 +193,14 @@ def extract(
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
         documents = _merge_held_out_documents(own_documents, held_out_documents)
     # For a benchmark, run_extraction has already asked the server.
-    tokenized, backend_of = prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
+    tokenized, backend_of = run_setup.prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
-        raise DataError(f"{held_out}: no held-out document is as long as a window, so there is nothing to compare with")
+        raise DataError(
+            f"{held_out}: All held-out documents are shorter than a window of {asked.lengths.window} tokens. Add "
+            "longer documents, or use a shorter --prefix or --suffix."
+        )
     if dry_run:
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
@@ -219,8 +218,8 @@ def _search_and_show(
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
-        print_message(
-            f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again"
+        console.print_message(
+            f"{len(search.unreadable_parts)} corrupt part(s) of the cache were renamed. Their windows were run again."
         )
     audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
@@ -233,19 +232,22 @@ def _search_and_show(
     if grid is not None:
         command_output.show_grid(found, shown, grid)
     elif search.options.grid:
-        print_result(f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None)
+        console.print_result(
+            f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None
+        )
     if generation.continued is not None:
         command_output.show_continuations(search, backend_of, shown, generation.continued)
     command_output.show_claims(found)
     if out is not None:
-        print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
+        console.print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 
 
 def _resolve_benchmark(name: str) -> BenchmarkSpec:
-    specs = load_whole_configuration().benchmarks_named(name)
+    specs = run_setup.load_whole_configuration().benchmarks_named(name)
     if len(specs) != 1:
         raise ConfigError(
-            f"{name} is a family of {len(specs)} benchmarks. Give one of them: {', '.join(spec.name for spec in specs)}"
+            f"'{name}' is a family of {len(specs)} benchmarks. Choose one of these benchmarks: "
+            f"{', '.join(spec.name for spec in specs)}."
         )
     return specs[0]
 
@@ -256,7 +258,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     Raises:
         AuditError: If the search stopped. Finished windows are kept, and the next call continues from there.
     """
-    definitions = load_dagster_definitions()
+    definitions = run_setup.load_dagster_definitions()
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.pipeline.dagster import audit, partitions, runs
@@ -269,17 +271,19 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     options = request.options
     audit.require_same_control(entry, [spec])
     endpoints = Endpoints(options.limits.require_usable_for(entry))
-    model = endpoints.probe_and_load(entry, paths, print_step)
+    model = endpoints.probe_and_load(entry, paths, console.print_step)
     problem = explain_window_too_long(model, settings.lengths)
     if problem is not None:
         raise DataError(problem)
     load_reference_model(model, paths)
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
-    with audit.open_runner(definitions, paths, print_step) as (plain, _):
+    with audit.open_runner(definitions, paths, console.print_step) as (plain, _):
         runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)
         partitions.register(runner.instance, models=[entry.name])
-        audit.prepare_scope(Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, print_step))
-        print_step(f"searching the documents of {spec.name} with {entry.name}")
+        audit.prepare_scope(
+            Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, console.print_step)
+        )
+        console.print_step(f"searching the documents of {spec.name} with {entry.name}")
         partition = Pair(spec.name, entry.name).partition
         runner.run("extract", "corpus-audit extract", partition_key=partition, ops={"extraction": asked})
         if options.publish:
@@ -302,7 +306,10 @@ def _merge_held_out_documents(
     named = zip(documents, keys, strict=True)
     both = [f"{document.name} ({held_out[key]})" for document, key in named if key in held_out]
     if both:
-        raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
+        raise DataError(
+            f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}. Remove them "
+            "from the audited or from the held-out documents."
+        )
     return [*documents, *(replace(document, side="held_out") for document in held_out_documents)]
 
 
@@ -310,11 +317,11 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     from audit_pipeline.extras.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
-    print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
+    console.print_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
     editions = [f"{document.name}: {document.edition}" for document in documents if document.edition is not None]
     if editions:
         more = f"; {len(editions) - _NAMED_EDITIONS:,} more" * (len(editions) > _NAMED_EDITIONS)
-        print_message(f"dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
+        console.print_message(f"Dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
     return documents
 
 
@@ -325,13 +332,11 @@ def _show_dry_run(
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
-    grid = f", {grid_tokens:,} of them for the grid" if grid_tokens else ""
-    added = (
-        "likely passages add more windows" if search.options.stride == COARSE_TO_FINE else "no windows are added later"
-    )
-    print_result(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run{grid}, time "
-        f"{format_estimated_time(seconds)}; {added}",
+    grid = f" ({grid_tokens:,} of them for the grid)" if grid_tokens else ""
+    added = " Likely passages add more windows." if search.options.stride == COARSE_TO_FINE else ""
+    console.print_result(
+        f"{documents:,} document(s) have {windows:,} windows with {tokens:,} tokens to run{grid}. Estimated time: "
+        f"{format_estimated_time(seconds)}.{added}",
         documents=documents,
         windows=windows,
         tokens=tokens,
@@ -345,5 +350,7 @@ def _show_dry_run(
         # The reference model reads only the passages that the model reproduces. Their number is not known yet.
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
-            print_result(f"{reference.entry.name} also receives the likely passages. Their number is not known yet.")
+            console.print_result(
+                f"{reference.entry.name} also receives the likely passages. Their number is not known yet."
+            )
     print_sending_plan(to_send, options.limits.require_usable_for(model.entry))

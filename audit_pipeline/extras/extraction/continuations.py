@@ -180,7 +180,7 @@ def continue_document(
     ids = text.token_id[:n_tokens].tolist()
     if n_tokens <= prefix:
         raise DataError(
-            f"the document ends within its first {prefix:,} tokens, so nothing can be continued. Use a shorter prefix."
+            f"The document ends within its first {prefix:,} tokens, so nothing can be continued. Use a shorter prefix."
         )
     start = []
     if text.start_token_id is not None:

@@ -103,7 +103,7 @@ def _fetch_documents(path: Path, text_column: str | None) -> tuple[list[Searched
         problem = ""
         if skipped.first:
             problem = f" The first problem: {skipped.first[0].location}: {skipped.first[0].reason}"
-        raise DataError(f"{path}: none of {skipped.count:,} file(s) and row(s) is a readable document.{problem}")
+        raise DataError(f"{path}: None of {skipped.count:,} file(s) and row(s) is a readable document.{problem}")
     return documents, skipped
 
 
@@ -119,7 +119,7 @@ def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
     documents = catalogue.read_documents(paths, source)
     rows = documents.filter(pc.equal(documents["document_id"], name)).to_pylist()
     if not rows:
-        raise DataError(f"the source {source} has no document '{name}'. The table documents lists its documents.")
+        raise DataError(f"The source {source} has no document '{name}'. The table documents lists its documents.")
     [row] = rows
     places = parse_places(row["places"])
     return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"], places=places)

@@ -13,7 +13,7 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction.defaults import BEAMS
+from audit_pipeline.extras.extraction import BEAMS
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.result_tables import Passages, build_extraction_tables
@@ -136,9 +136,9 @@ def _summarise_results(
     if rows and not searched:
         values["reason"] = rows[0]["reason"]
     if no_reference_reason is not None:
-        values["reference model"] = f"there is none: {no_reference_reason}"
+        values["reference model"] = f"not loaded: {no_reference_reason}"
     if unreadable_parts:
-        values["damaged parts set aside"] = len(unreadable_parts)
+        values["corrupt parts of the cache"] = len(unreadable_parts)
     values["audited documents"] = searched["audited"]
     values["documents reproduced in part"] = reproduced["audited"]
     values["held-out documents"] = searched["held_out"]

@@ -19,15 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.extras.extraction import settings_grid
 from audit_pipeline.extras.extraction.documents import Quotation
 from audit_pipeline.extras.extraction.memorisation import THRESHOLDS
 from audit_pipeline.extras.extraction.search import Extraction
-from audit_pipeline.extras.extraction.settings_grid import (
-    DocumentGrid,
-    GridFindings,
-    compute_grid_p_values,
-    iterate_grid_rows,
-)
 from audit_pipeline.readers.whole_files.document import describe_place
 from audit_pipeline.statistics.claims import find_extraction_claim
 from audit_pipeline.statistics.conformal import choose_texts_per_group, compute_conformal_p_values, compute_q_values
@@ -172,7 +167,7 @@ def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
     mask = extraction.windows.reproduced_greedily
     if threshold is not None:
         mask = extraction.windows.log_p_top >= math.log(threshold)
-    return bool((mask & ~extraction.judged.is_set_apart).any())
+    return bool((mask & ~extraction.exclusions.is_set_apart).any())
 
 
 _RUN_COLUMNS = ("model", "benchmark", "run_id")
@@ -201,7 +196,7 @@ class Passages:
 def build_extraction_tables(
     extractions: Sequence[Extraction],
     passages: Sequence[Passages],
-    grid: GridFindings | None,
+    grid: settings_grid.GridFindings | None,
     pair: Pair,
     settings: ExtractionSettings,
     run_id: str,
@@ -259,23 +254,25 @@ def compare_with_held_out(extractions: Sequence[Extraction]) -> list[Test]:
     return tests
 
 
-def build_grid_rows(extractions: Sequence[Extraction], findings: GridFindings) -> list[dict[str, object]]:
+def build_grid_rows(extractions: Sequence[Extraction], findings: settings_grid.GridFindings) -> list[dict[str, object]]:
     """Build the rows of EXTRACTION_GRID for each document and setting, without the columns of pair and run."""
     rows = []
     for extraction, document_grid in zip(extractions, findings.documents, strict=True):
         document = {"document_id": extraction.document.name, "side": extraction.document.side}
-        rows += [{**document, **row} for row in iterate_grid_rows(document_grid, findings.grid)]
+        rows += [{**document, **row} for row in settings_grid.iterate_grid_rows(document_grid, findings.grid)]
     return rows
 
 
-def summarise_grid(extractions: Sequence[Extraction], findings: GridFindings | None) -> list[Mapping[str, object]]:
+def summarise_grid(
+    extractions: Sequence[Extraction], findings: settings_grid.GridFindings | None
+) -> list[Mapping[str, object]]:
     """Return the columns of DOCUMENT_MEMORISATION that summarise the grid, for each document."""
     if findings is None:
         return [dict.fromkeys(_GRID_SUMMARY)] * len(extractions)
-    by_side: dict[Side, list[DocumentGrid]] = {"audited": [], "held_out": []}
+    by_side: dict[Side, list[settings_grid.DocumentGrid]] = {"audited": [], "held_out": []}
     for extraction, document_grid in zip(extractions, findings.documents, strict=True):
         by_side[extraction.document.side].append(document_grid)
-    p_values = dict(zip(by_side["audited"], compute_grid_p_values(**by_side), strict=True))
+    p_values = dict(zip(by_side["audited"], settings_grid.compute_grid_p_values(**by_side), strict=True))
     tested = {document_grid: p_value for document_grid, p_value in p_values.items() if p_value is not None}
     adjusted = dict(zip(tested, compute_q_values(list(tested.values()), "bh").tolist(), strict=True))
     summaries: list[Mapping[str, object]] = []
@@ -309,7 +306,7 @@ def _concatenate_windows(extractions: Sequence[Extraction], passages: Sequence[P
 def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table:
     document = extraction.document
     windows = extraction.windows
-    judged = extraction.judged
+    exclusions = extraction.exclusions
     unknown: list[None] = [None] * len(windows)
     columns: dict[str, Any] = {
         "document_id": [document.name] * len(windows),
@@ -322,9 +319,9 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
         "outside_top_40": windows.outside,
         "first_choices": windows.matches,
         "is_coarse": extraction.is_coarse,
-        "set_apart": judged.reasons,
-        "reference_log_p": judged.reference_log_p,
-        "prior_log_p": judged.prior_log_p,
+        "set_apart": exclusions.reasons,
+        "reference_log_p": exclusions.reference_log_p,
+        "prior_log_p": exclusions.prior_log_p,
         "place": list(unknown),
         "strength": list(unknown),
         _NEAR: list(unknown),
@@ -365,7 +362,7 @@ def build_document_rows(
     for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True):
         document = extraction.document
         memorisation = extraction.memorisation
-        reasons = extraction.judged.reasons
+        reasons = extraction.exclusions.reasons
         no_window_reason = None
         shares: dict[str, Any] = {
             **dict(zip(COVERED_COLUMNS, memorisation.covered, strict=True)),

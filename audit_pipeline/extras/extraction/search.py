@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.defaults import COARSE_TO_FINE
+from audit_pipeline.extras.extraction import COARSE_TO_FINE, settings_grid, window_probabilities
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, quote_window
 from audit_pipeline.extras.extraction.memorisation import (
     THRESHOLDS,
@@ -28,23 +28,7 @@ from audit_pipeline.extras.extraction.memorisation import (
     tile_document,
     windows_from_rows,
 )
-from audit_pipeline.extras.extraction.priors import judge_by_priors
-from audit_pipeline.extras.extraction.settings_grid import (
-    Grid,
-    GridFindings,
-    GridWindow,
-    build_grid,
-    encode_grid_windows,
-    read_grid,
-)
-from audit_pipeline.extras.extraction.window_exclusions import Exclusions, judge_windows
-from audit_pipeline.extras.extraction.window_probabilities import (
-    count_tokens_to_run,
-    encode_windows_at,
-    explain_window_too_long,
-    read_windows,
-    run_windows,
-)
+from audit_pipeline.extras.extraction.window_exclusions import Exclusions, exclude_by_priors, find_exclusions
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.tables import KINDS, Kind
@@ -71,18 +55,18 @@ class Extraction:
         document: The document.
         windows: Its windows.
         is_coarse: A mask of shape (n,) of the coarse windows. They are run in any case, fine windows only if needed.
-        judged: The windows that are set apart, with the reasons.
+        exclusions: The windows that are set apart, with the reasons.
     """
 
     document: SearchedDocument
     windows: Windows
     is_coarse: Mask
-    judged: Exclusions
+    exclusions: Exclusions
 
     @cached_property
     def memorisation(self) -> Memorisation:
         """Return the conclusions from the windows."""
-        return conclude_memorisation(self.windows, self.judged.is_set_apart, self.document.text)
+        return conclude_memorisation(self.windows, self.exclusions.is_set_apart, self.document.text)
 
     @property
     def strongest_log_p(self) -> float | None:
@@ -94,7 +78,7 @@ class Extraction:
     @property
     def compared(self) -> Floats:
         """Return the log-probabilities that p-values compare: those of coarse windows, minus infinity if set apart."""
-        return np.where(self.judged.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
+        return np.where(self.exclusions.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
 
 
 class Search:
@@ -127,7 +111,7 @@ class Search:
         Raises:
             DataError: If a window does not fit into the model's context.
         """
-        problem = explain_window_too_long(model, options.lengths)
+        problem = window_probabilities.explain_window_too_long(model, options.lengths)
         if problem is not None:
             raise DataError(problem)
         self.model = model
@@ -137,10 +121,10 @@ class Search:
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
         self._context_length, _ = window_and_stride(model)
-        self._grid: Grid | None = None
+        self._grid: settings_grid.Grid | None = None
         # Servers do not return the statistics of a grid.
         if options.grid and KINDS["grid"].is_available_from(model.has_statistic):
-            self._grid = build_grid(options.lengths, self._context_length)
+            self._grid = settings_grid.build_grid(options.lengths, self._context_length)
 
     def count_work(self) -> tuple[int, int]:
         """Count the coarse windows, and the tokens that the model would be run on for them."""
@@ -148,7 +132,7 @@ class Search:
         n_tokens = 0
         for windows in self._iterate_first_windows():
             n_windows += len(windows)
-            n_tokens += count_tokens_to_run(self.model, windows, self._caches)
+            n_tokens += window_probabilities.count_tokens_to_run(self.model, windows, self._caches)
         return n_windows, n_tokens
 
     def count_grid_tokens(self) -> int:
@@ -158,7 +142,7 @@ class Search:
         n_tokens = 0
         for grid_windows in self._iterate_grid_windows(self._grid):
             windows = [grid_window.window for grid_window in grid_windows]
-            n_tokens += count_tokens_to_run(self.model, windows, self._caches, "grid")
+            n_tokens += window_probabilities.count_tokens_to_run(self.model, windows, self._caches, "grid")
         return n_tokens
 
     def run(self, backend_of: BackendOf, on_progress: OnProgress = None) -> list[Extraction]:
@@ -172,19 +156,19 @@ class Search:
         coarse = list(self._read_windows(map(self._encode_first_windows, self._documents)))
         windows = self._add_fine_windows(coarse, backend, on_progress)
         lengths = self.options.lengths
-        judged = judge_windows(
+        exclusions = find_exclusions(
             self.model, self._documents, windows, lengths, self._caches, self._reference, backend_of, on_progress
         )
         if self.model.entry.host.is_here:
-            judged = judge_by_priors(
-                self.model, self._documents, windows, judged, lengths, self._caches, backend, on_progress
+            exclusions = exclude_by_priors(
+                self.model, self._documents, windows, exclusions, lengths, self._caches, backend, on_progress
             )
         extractions = []
-        for document, all_windows, coarse_windows, judgement in zip(
-            self._documents, windows, coarse, judged, strict=True
+        for document, all_windows, coarse_windows, document_exclusions in zip(
+            self._documents, windows, coarse, exclusions, strict=True
         ):
             is_coarse = np.isin(all_windows.start, coarse_windows.start)
-            extractions.append(Extraction(document, all_windows, is_coarse, judgement))
+            extractions.append(Extraction(document, all_windows, is_coarse, document_exclusions))
         return extractions
 
     def _add_fine_windows(
@@ -207,7 +191,7 @@ class Search:
                 joined.append(coarse_windows)
         return joined
 
-    def run_grid(self, backend_of: BackendOf, on_progress: OnProgress = None) -> GridFindings | None:
+    def run_grid(self, backend_of: BackendOf, on_progress: OnProgress = None) -> settings_grid.GridFindings | None:
         """Run the grid and return the results of each document in order.
 
         The model is loaded only if a window is not in the cache.
@@ -223,8 +207,10 @@ class Search:
         for group in _group_documents(self._iterate_grid_windows(self._grid)):
             windows = [grid_window.window for grid_windows in group for grid_window in grid_windows]
             self._run_windows(windows, backend, on_progress, "grid")
-            findings += [read_grid(self.model, grid_windows, self._grid, self._caches) for grid_windows in group]
-        return GridFindings(self._grid, findings)
+            findings += [
+                settings_grid.read_grid(self.model, grid_windows, self._grid, self._caches) for grid_windows in group
+            ]
+        return settings_grid.GridFindings(self._grid, findings)
 
     def quote_strongest(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """Yield the quotations of each document's strongest passages, by the number of their window."""
@@ -240,7 +226,7 @@ class Search:
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
         """Return True if a document has at least one window."""
-        return bool(encode_windows_at(self.model, document.text, [0], self.options.lengths))
+        return bool(window_probabilities.encode_windows_at(self.model, document.text, [0], self.options.lengths))
 
     def bound_near_verbatim(
         self, extraction: Extraction, number: int, backend_of: BackendOf, differing: int, beams: int
@@ -273,16 +259,20 @@ class Search:
     def encode_window(self, extraction: Extraction, number: int) -> EncodedText:
         """Return the tokens of a document's window ``number``."""
         start = int(extraction.windows.start[number])
-        [window] = encode_windows_at(self.model, extraction.document.text, [start], self.options.lengths)
+        [window] = window_probabilities.encode_windows_at(
+            self.model, extraction.document.text, [start], self.options.lengths
+        )
         return window
 
     def _encode_strongest_windows(self, extraction: Extraction) -> list[EncodedText]:
         starts = extraction.windows.start[list(extraction.memorisation.strongest)].tolist()
-        return encode_windows_at(self.model, extraction.document.text, starts, self.options.lengths)
+        return window_probabilities.encode_windows_at(
+            self.model, extraction.document.text, starts, self.options.lengths
+        )
 
-    def _iterate_grid_windows(self, grid: Grid) -> Iterator[list[GridWindow]]:
+    def _iterate_grid_windows(self, grid: settings_grid.Grid) -> Iterator[list[settings_grid.GridWindow]]:
         for document in self._documents:
-            yield encode_grid_windows(self.model, document.text, grid, self._context_length)
+            yield settings_grid.encode_grid_windows(self.model, document.text, grid, self._context_length)
 
     def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
         return _batch_windows(map(self._encode_first_windows, self._documents))
@@ -292,11 +282,11 @@ class Search:
         lengths = self.options.lengths
         if self.options.step is not None:
             step_starts = range(0, len(document.text), self.options.step)
-            return encode_windows_at(self.model, document.text, step_starts, lengths)
+            return window_probabilities.encode_windows_at(self.model, document.text, step_starts, lengths)
         [tokens] = encode(self.model, [document.text])
         first_tokens = tile_document(tokens.char_start, lengths.prefix, lengths.suffix)
         starts = [int(tokens.char_start[token]) for token in first_tokens]
-        return encode_windows_at(self.model, document.text, starts, lengths)
+        return window_probabilities.encode_windows_at(self.model, document.text, starts, lengths)
 
     def _encode_fine_windows(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
         """Encode the fine windows near likely coarse windows."""
@@ -307,7 +297,7 @@ class Search:
         half_tokens = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(half_tokens, len(tokens.char_start) - 1)]
         starts = choose_fine_starts(coarse.start.tolist(), half_on.tolist(), coarse.half, math.log(THRESHOLDS[0]), half)
-        return encode_windows_at(self.model, document.text, starts, self.options.lengths)
+        return window_probabilities.encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
     def _run_windows(
         self,
@@ -316,7 +306,7 @@ class Search:
         on_progress: OnProgress,
         kind: Kind = "extraction",
     ) -> None:
-        summary = run_windows(self.model, windows, self._caches, backend, on_progress, kind)
+        summary = window_probabilities.run_windows(self.model, windows, self._caches, backend, on_progress, kind)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
     def _read_windows(self, windows_by_document: Iterable[list[EncodedText]]) -> Iterator[Windows]:
@@ -325,7 +315,7 @@ class Search:
     def _read_rows(self, windows_by_document: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
         """Yield the cached rows of each document's windows. One lookup serves the windows of many documents."""
         for group in _group_documents(windows_by_document):
-            rows = read_windows(self.model, list(chain.from_iterable(group)), self._caches)
+            rows = window_probabilities.read_windows(self.model, list(chain.from_iterable(group)), self._caches)
             digests = rows.column("text_sha256").to_pylist()
             for windows in group:
                 sha256 = ""

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 import scipy
 
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.memorisation import Ints
 from audit_pipeline.extras.extraction.window_probabilities import (
     compute_row_key,

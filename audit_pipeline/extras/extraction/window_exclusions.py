@@ -6,13 +6,15 @@ of four reasons:
 - Its suffix continues the pattern of its prefix (a list, a refrain).
 - The same words are in several of the documents (a licence, a publisher's preface).
 - A reference model, which was not trained on the document, reproduces it, too.
-- Its suffix is about as likely after prefixes of other documents as after its own prefix (priors.py).
+- Its suffix is about as likely after prefixes of other documents as after its own prefix (Tiwari et al. 2026). It is
+  statistically common, not memorised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -20,21 +22,17 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.word_hashes import Hashes, hash_runs
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths, window_probabilities
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.memorisation import Mask, Windows, windows_from_rows
-from audit_pipeline.extras.extraction.window_probabilities import (
-    encode_windows_at,
-    encode_windows_between,
-    read_windows,
-    run_windows,
-)
+from audit_pipeline.extras.extraction.memorisation import Mask, Windows, select_strongest_windows, windows_from_rows
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.statistics.claims import REPRODUCED_FROM
 from audit_pipeline.statistics.roc import Floats
-from audit_pipeline.tables import SetApart
+from audit_pipeline.tables import SetApart, text_sha256
 from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed_parts
 from audit_pipeline.token_statistics.run import Progress
-from audit_pipeline.token_statistics.tokens import EncodedText, encode
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, encode
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend, BackendOf
@@ -44,6 +42,17 @@ COMMON_RUN = 20
 tokens is compared as a whole."""
 MIN_BOILERPLATE_DOCUMENTS = 3
 """The number of documents that must contain a run to make it boilerplate."""
+MAX_OTHER_DOCUMENTS = 10
+"""The maximum number of other documents whose prefixes are tried for a suffix."""
+MIN_OTHER_DOCUMENTS = 5
+"""The minimum number of other documents. With fewer documents, a single one could decide the result."""
+MEMORISED_RATIO = 10.0
+"""The ratio that separates memorised passages from passages that are likely anyway.
+
+A passage is likely anyway if its probability after its own prefix is less than this many times that after other
+prefixes. It is also likely anyway if it would count as reproduced after other prefixes. Tiwari et al. 2026 give no
+threshold for all models and texts. This value was chosen here before any search used it.
+"""
 
 Ints = npt.NDArray[np.integer]
 
@@ -114,7 +123,7 @@ def _hash_runs(tokens: Ints, length: int) -> Hashes:
 
 @dataclass(frozen=True, eq=False)
 class Exclusions:
-    """The judgement of the n windows of a document.
+    """The excluded windows of a document with n windows.
 
     Attributes:
         reasons: For each window, why it is set apart, or None if it is not.
@@ -133,7 +142,7 @@ class Exclusions:
         return np.array([reason is not None for reason in self.reasons], dtype=np.bool_)
 
 
-def judge_windows(
+def find_exclusions(
     model: TokenizedModel,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
@@ -163,7 +172,7 @@ def judge_windows(
         if not len(window_numbers):
             continue
         starts = document_windows.start[window_numbers].tolist()
-        encoded = encode_windows_at(model, document.text, starts, lengths)
+        encoded = window_probabilities.encode_windows_at(model, document.text, starts, lengths)
         for window_number, window in zip(window_numbers.tolist(), encoded, strict=True):
             prefix = window.token_id[: window.first_scored]
             suffix = window.token_id[window.first_scored :]
@@ -204,10 +213,10 @@ def _score_by_reference(
     for document_number, window_number in unexplained:
         spans = windows[document_number]
         span = (int(spans.start[window_number]), int(spans.begin[window_number]), int(spans.end[window_number]))
-        encoded += encode_windows_between(reference, documents[document_number].text, [span])
+        encoded += window_probabilities.encode_windows_between(reference, documents[document_number].text, [span])
     readable = [window for window in encoded if window is not None]
-    run_windows(reference, readable, caches, backend, on_progress)
-    rows = read_windows(reference, readable, caches)
+    window_probabilities.run_windows(reference, readable, caches, backend, on_progress)
+    rows = window_probabilities.read_windows(reference, readable, caches)
     reference_windows = windows_from_rows(rows)
     row_keys = zip(rows.column("text_sha256").to_pylist(), reference_windows.start.tolist(), strict=True)
     number_by_key = {key: number for number, key in enumerate(row_keys)}
@@ -219,3 +228,194 @@ def _score_by_reference(
         number = number_by_key[window.text_sha256, int(window.char_start[0])]
         scores.append((float(reference_windows.log_p[number]), bool(reference_windows.reproduced[number])))
     return scores
+
+
+def is_likely_anyway(log_p: float, prior_log_p: float) -> bool:
+    """Return True if a passage is likely anyway, so that it is no sign of memorisation.
+
+    Args:
+        log_p: The log-probability of the passage after its own prefix.
+        prior_log_p: The log of its mean probability after other prefixes. If it is NaN, the result is False.
+    """
+    return log_p - prior_log_p < math.log(MEMORISED_RATIO) or prior_log_p >= math.log(REPRODUCED_FROM)
+
+
+def exclude_by_priors(
+    model: TokenizedModel,
+    documents: Sequence[SearchedDocument],
+    windows: Sequence[Windows],
+    exclusions: Sequence[Exclusions],
+    lengths: WindowLengths,
+    caches: Caches,
+    backend: Callable[[], Backend],
+    on_progress: Callable[[Progress], None] | None = None,
+) -> list[Exclusions]:
+    """Set apart the windows that are likely anyway.
+
+    The prior of a window is the mean probability of its suffix after prefixes of other documents. Priors are computed
+    only for passages: the most likely windows that do not overlap. Every other window overlaps a passage. It gets the
+    result of the passage with which it shares the most characters.
+
+    Args:
+        model: The model that is searched.
+        documents: All documents.
+        windows: The windows of each document.
+        exclusions: For each document, the windows that are already set apart for other reasons.
+        lengths: The lengths of prefix and suffix.
+        caches: The caches of statistics.
+        backend: Returns the loaded model. It is called only if a statistic is not cached.
+        on_progress: Receives the progress of a pass.
+
+    Returns:
+        The exclusions of each document, with the new reasons.
+    """
+    masks: list[Mask] = []
+    passage_numbers: list[list[int]] = []
+    passages: list[tuple[int, EncodedText]] = []
+    for document_number, (document_windows, document_exclusions) in enumerate(zip(windows, exclusions, strict=True)):
+        mask = document_windows.reproduced & ~document_exclusions.is_set_apart
+        numbers = sorted(select_strongest_windows(document_windows, mask))
+        masks.append(mask)
+        passage_numbers.append(numbers)
+        if numbers:
+            starts = document_windows.start[numbers].tolist()
+            encoded = window_probabilities.encode_windows_at(model, documents[document_number].text, starts, lengths)
+            passages += [(document_number, window) for window in encoded]
+    if not passages:
+        return list(exclusions)
+    priors = iter(_compute_priors(model, documents, passages, caches, backend, on_progress))
+    updated = []
+    for document_windows, document_exclusions, mask, numbers in zip(
+        windows, exclusions, masks, passage_numbers, strict=True
+    ):
+        priors_by_window = {number: next(priors) for number in numbers}
+        updated.append(_add_prior_exclusions(document_windows, document_exclusions, mask, priors_by_window))
+    return updated
+
+
+def _add_prior_exclusions(
+    windows: Windows, exclusions: Exclusions, mask: Mask, priors: Mapping[int, float]
+) -> Exclusions:
+    """Return the exclusions of a document, with those by the priors of its passages.
+
+    Args:
+        windows: The windows of the document.
+        exclusions: The exclusions so far.
+        mask: The windows to examine.
+        priors: The prior of each passage, in nats, by the number of its window.
+    """
+    reasons = list(exclusions.reasons)
+    prior_log_p = exclusions.prior_log_p.copy()
+    for passage, prior in priors.items():
+        prior_log_p[passage] = prior
+    for number in np.flatnonzero(mask).tolist():
+        nearest = max(priors, key=partial(_compute_overlap, windows, number))
+        if is_likely_anyway(float(windows.log_p[nearest]), priors[nearest]):
+            reasons[number] = "likely anyway"
+    return replace(exclusions, reasons=tuple(reasons), prior_log_p=prior_log_p)
+
+
+def _compute_overlap(windows: Windows, number: int, other: int) -> int:
+    """Compute how many characters the suffixes of two windows share. Negative if there is a gap between them."""
+    last_begin = max(windows.begin[number], windows.begin[other])
+    return int(min(windows.end[number], windows.end[other]) - last_begin)
+
+
+def _compute_priors(
+    model: TokenizedModel,
+    documents: Sequence[SearchedDocument],
+    passages: Sequence[tuple[int, EncodedText]],
+    caches: Caches,
+    backend: Callable[[], Backend],
+    on_progress: Callable[[Progress], None] | None = None,
+) -> list[float]:
+    """Compute the log of the mean probability of each passage's suffix after prefixes of other documents.
+
+    Each token is sampled from the whole distribution, as for ``log_p``. Passages share prefixes if possible, so that
+    one pass over a prefix serves all of them. Each of ``passages`` is a document number and a window.
+
+    Returns:
+        One value per passage, in nats. NaN if fewer than ``MIN_OTHER_DOCUMENTS`` other documents have a prefix for it.
+    """
+    passages_by_prefix: dict[Prefix, list[int]] = {}
+    for number, prefixes in enumerate(_choose_prefixes(model, documents, passages)):
+        for prefix in prefixes:
+            passages_by_prefix.setdefault(prefix, []).append(number)
+    log_p: list[list[float]] = [[] for _ in passages]
+    for prefix, numbers in passages_by_prefix.items():
+        suffixes = [_cut_suffix(passages[number][1]) for number in numbers]
+        suffix_log_p = compute_prefixed_parts(model, suffixes, prefix, caches, backend, on_progress)
+        for number, value in zip(numbers, suffix_log_p, strict=True):
+            log_p[number].append(value)
+    return [_compute_log_mean(values) for values in log_p]
+
+
+def _compute_log_mean(log_values: Sequence[float]) -> float:
+    if not log_values:
+        return math.nan
+    return float(np.logaddexp.reduce(log_values)) - math.log(len(log_values))
+
+
+def _choose_prefixes(
+    model: TokenizedModel, documents: Sequence[SearchedDocument], passages: Sequence[tuple[int, EncodedText]]
+) -> list[list[Prefix]]:
+    """Choose the prefixes of other documents for each passage.
+
+    Each other document provides one prefix, as long as the passage's own prefix. A hash of its text decides its
+    position. Held-out documents come first. Documents with the same text count once. A prefix is rejected if it shares
+    a run of tokens with the passage's window. Its document is then another edition of the passage's document.
+
+    Returns:
+        The prefixes of each passage. A passage has none if fewer than ``MIN_OTHER_DOCUMENTS`` documents provide one.
+    """
+    order = sorted(documents, key=lambda document: (document.side != "held_out", _hash_text(document.text)))
+    texts = list(dict.fromkeys(document.text for document in order))
+
+    @cache
+    def cut_prefix(text: str, tokens: int) -> Prefix | None:
+        return _cut_prefix(model, text, tokens)
+
+    chosen = []
+    for document_number, window in passages:
+        prefixes: list[Prefix] = []
+        for text in texts:
+            if len(prefixes) == MAX_OTHER_DOCUMENTS:
+                break
+            if text == documents[document_number].text:
+                continue
+            prefix = cut_prefix(text, window.first_scored)
+            if prefix is None:
+                continue
+            prefix_ids = np.array(prefix.ids[-window.first_scored :])
+            if not have_common_run(prefix_ids, window.token_id):
+                prefixes.append(prefix)
+        if len(prefixes) < MIN_OTHER_DOCUMENTS:
+            prefixes = []
+        chosen.append(prefixes)
+    return chosen
+
+
+def _cut_prefix(model: TokenizedModel, text: str, tokens: int) -> Prefix | None:
+    """Cut a prefix of ``tokens`` tokens out of a text, like that of a window. Return None if the text is too short."""
+    # A token rarely has more than eight characters, so enough tokens follow the start.
+    start = _hash_text(text) % max(1, len(text) - 8 * (tokens + 1))
+    windows = window_probabilities.encode_windows_at(model, text, [start], WindowLengths(tokens, 1))
+    if not windows:
+        return None
+    ids, _ = window_probabilities.split_prefix_and_suffix(windows[0])
+    return Prefix(text_sha256(text[start : int(windows[0].char_end[tokens - 1])]), tuple(ids))
+
+
+def _hash_text(text: str) -> int:
+    return int(text_sha256(text), 16)
+
+
+def _cut_suffix(window: EncodedText) -> EncodedText:
+    cut = slice(window.first_scored, None)
+    return replace(
+        window,
+        token_id=window.token_id[cut],
+        char_start=window.char_start[cut],
+        char_end=window.char_end[cut],
+        first_scored=0,
+    )

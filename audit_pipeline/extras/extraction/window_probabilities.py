@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.tables import KINDS, Kind, digest, text_sha256
 from audit_pipeline.token_statistics.backend import Backend

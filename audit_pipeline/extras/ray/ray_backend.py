@@ -215,7 +215,7 @@ def plan_workers(engine: Engine, nodes: Sequence[Mapping[str, float]], device: s
     if n_gpus:
         return WorkerPlan(min(engine.workers or n_gpus, n_gpus), 1, 1)
     if device == "cuda":
-        raise ClusterError("The Ray cluster has no GPU. Remove --device cuda.")
+        raise ClusterError("The Ray cluster has no GPU. Remove --device cuda, or connect a cluster with a GPU.")
     cpus = [int(node["CPU"]) for node in nodes if node.get("CPU", 0) >= 1] or [0]
     workers = engine.workers or len(cpus)
     workers_per_node = math.ceil(workers / len(cpus))
@@ -402,6 +402,6 @@ class RayBackend:
                 f"has resources for the workers. {_CONTINUE}"
             )
         self._notify(
-            f"no shard was finished for {seconds / 60:.0f} minutes: the workers load the model, wait for resources, or "
-            "are being restarted"
+            f"The workers finished no shard for {seconds / 60:.0f} minutes. They load the model, wait for resources, "
+            "or are being restarted."
         )

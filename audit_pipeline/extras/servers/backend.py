@@ -21,8 +21,8 @@ from audit_pipeline.extras.servers.dialect_interface import (
     build_prompt,
     find_floor,
 )
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.extras.servers.probe import ModelCheck, ProbeResult
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, Work
 from audit_pipeline.token_statistics.tokens import Window
@@ -87,7 +87,9 @@ class EndpointBackend:
             yield from self._iterate_parts(work, skipped)
         finally:
             if skipped:
-                self.client.notify(f"{self.client.who}: skipped texts, which have no row: {len(skipped)}")
+                self.client.notify(
+                    f"{self.client.who}: {len(skipped)} text(s) were skipped and have no row in the results."
+                )
 
     def _iterate_parts(self, work: Work, skipped: set[int]) -> Generator[Sequence[WindowResult]]:
         waiting = self._iterate_prompts(work, skipped)
@@ -109,9 +111,9 @@ class EndpointBackend:
         done: list[WindowResult] = []
         detail = AnswerDetail.for_statistics(self.client.endpoint, work.wanted)
         columns = set(chain.from_iterable(_COLUMNS.get(name, (name,)) for name in work.wanted))
-        leave_out = partial(self._leave_out, work, skipped)
+        on_other_tokens = partial(self._skip_text, work, skipped)
         try:
-            with closing(self.client.request_answers(part, detail, leave_out=leave_out)) as batches:
+            with closing(self.client.request_answers(part, detail, on_other_tokens=on_other_tokens)) as batches:
                 for window, answer in chain.from_iterable(batches):
                     self._mask_floor_values(work, window, answer.values["logprob"])
                     values = {name: array for name, array in answer.values.items() if name in columns}
@@ -129,10 +131,12 @@ class EndpointBackend:
         if not n_unknown:
             return
         sha256 = work.prepared.encoded[window.text].text_sha256
-        reason = "the server returns none" if floor is None else f"its log-probabilities end at {floor:.6g}"
+        reason = "the server does not return them"
+        if floor is not None:
+            reason = f"the server replaces log-probabilities below {floor:.6g} by this value"
         self.client.notify(
-            f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {n_unknown} "
-            f"of {len(logprobs)} tokens are unknown ({reason})"
+            f"{self.client.who}: The text with sha256 {sha256} is not scored. The log-probabilities of {n_unknown} of "
+            f"{len(logprobs)} tokens are unknown, because {reason}."
         )
 
     def _require_same(self, check: ModelCheck, fault: AuditError | None) -> None:
@@ -150,15 +154,15 @@ class EndpointBackend:
             try:
                 prompt = build_prompt(self.model, text, window, work.before, as_string=not self.probed.takes_ids)
             except NoStringError as error:
-                self._leave_out(work, skipped, window, error)
+                self._skip_text(work, skipped, window, error)
             else:
                 yield window, prompt
 
-    def _leave_out(self, work: Work, skipped: set[int], window: Window, error: ModelError) -> None:
+    def _skip_text(self, work: Work, skipped: set[int], window: Window, error: ModelError) -> None:
         if window.text not in skipped:
             skipped.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256
-            self.client.notify(f"{self.client.who}: the text with sha256 {sha256} is skipped: {error}")
+            self.client.notify(f"{self.client.who}: The text with sha256 {sha256} is skipped. {error}")
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:

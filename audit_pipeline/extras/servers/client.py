@@ -1,7 +1,7 @@
 """The client of model servers: many requests at a time, retries, a budget, and a key that no message contains.
 
 It is built on the HTTP client (audit_pipeline/http). It adds concurrency, the budget of each attempt, and advice about
-the server's entry. The modules in dialects/ and chat/chat_client.py build the requests and read the answers.
+the server's entry. The modules dialects.py and chat/chat_client.py build the requests and read the answers.
 
 Requests run in an event loop of the generator that yields their results, without threads. So closing the generator
 cancels all open requests at once.
@@ -46,12 +46,12 @@ _OK = 200
 _CONFLICT = 409
 _KEY_STATUSES = (401, 403)
 _ADVICE: Mapping[int, str] = {
-    401: "the key is missing or not accepted: see key_env in {}",
-    402: "payment is required: check the account of the key, which key_env names in {}",
-    403: "the key does not allow this request: see key_env in {}",
-    404: "no such route or model: see url and model in {}",
+    401: "The API key is missing or not accepted. Check key_env in {}.",
+    402: "Payment is required. Check the account of the API key, which key_env names in {}.",
+    403: "The API key does not allow this request. Check key_env in {}.",
+    404: "The route or the model does not exist. Check url and model in {}.",
 }
-_REDIRECT_ADVICE = "the client does not follow redirects: set url in {} to the address of the redirect"
+_REDIRECT_ADVICE = "The client does not follow redirects. Set url in {} to the address of the redirect."
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -227,7 +227,7 @@ class _Session(Generic[K, T]):
         self._http: AsyncHttpClient | None = None
 
     def _report_retry(self, state: Any) -> None:
-        self._client.notify(f"{self._client.who}: {state.outcome.exception()}; trying again")
+        self._client.notify(f"{self._client.who}: {state.outcome.exception()}. The request is sent again.")
 
     async def collect_results(self) -> list[T]:
         """Start requests and return the results that arrive next, or an empty list at the end."""
@@ -279,7 +279,7 @@ class _Session(Generic[K, T]):
         except RetryableError as fault:
             tries = f"{self._attempts} attempt{'s' if self._attempts > 1 else ''}"
             raise UnansweredError(
-                f"{self._client.who}: {fault} (after {tries}); try again later",
+                f"{self._client.who}: {fault} (after {tries}). Try again later.",
                 fault.status,
             ) from fault
 
@@ -367,23 +367,25 @@ class _Session(Generic[K, T]):
         if status == _CONFLICT or is_transient_status(status):
             pause = parse_retry_after(answer.headers.get("Retry-After"))
             if pause is not None and pause > _MAX_REQUESTED_PAUSE:
-                raise UnansweredError(f"{who}: {problem} and requests a pause of {pause:.0f} s; try again then", status)
+                raise UnansweredError(
+                    f"{who}: {problem} and requests a pause of {pause:.0f} s. Try again after the pause.", status
+                )
             if pause is not None:
                 self._not_before = max(self._not_before, asyncio.get_running_loop().time() + pause)
             raise RetryableError(problem, status, pause)
-        advice = _ADVICE.get(status, "see {}")
+        advice = _ADVICE.get(status, "Check {}.")
         if 300 <= status < 400:
             advice = _REDIRECT_ADVICE
         route = urlsplit(request.url).path
         advice = advice.format(self._client.entry_name)
-        raise RefusedError(f"{who}: {problem} to {route}: {advice}", status, message)
+        raise RefusedError(f"{who}: {problem} to {route}. {advice}", status, message)
 
 
 def _require_no_event_loop(who: str) -> None:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ModelError(
-            f"{who}: requests are impossible within a running event loop (a notebook): run them in a thread"
+            f"{who}: Requests are impossible within a running event loop, such as in a notebook. Send them in a thread."
         )
 
 
@@ -391,16 +393,17 @@ def read_api_key(entry: ServerSettings) -> str | None:
     """Return the API key of a server, or None if its entry names none.
 
     Raises:
-        ModelError: If the environment variable is empty or holds no key.
+        ModelError: If the environment variable is empty or contains no valid key.
     """
     if entry.key_env is None:
         return None
     key = os.environ.get(entry.key_env, "").strip()
     if not key:
-        raise ModelError(f"the environment variable {entry.key_env} is not set: set it to the key of the server")
+        raise ModelError(f"The environment variable {entry.key_env} is not set. Set it to the API key of the server.")
     if not (key.isascii() and key.isprintable()):
         raise ModelError(
-            f"the environment variable {entry.key_env} holds no key: a key has printable ASCII characters only"
+            f"The environment variable {entry.key_env} contains no valid API key. A key consists of printable ASCII "
+            "characters."
         )
     return key
 

@@ -102,8 +102,8 @@ def _build_prompt_string(model: TokenizedModel, ids: tuple[int, ...], sha256: st
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
         raise NoStringError(
-            f"no string has the tokens of a window of the text with sha256 {sha256}, and the server accepts strings "
-            "only: if the text is longer than window, raise window"
+            f"The server accepts only strings, and no string has the tokens of a window of the text with sha256 "
+            f"{sha256}. If the text is longer than window, increase window in the entry of the model."
         )
     starts: list[int] = []
     # llama-cpp-python does not count the characters of special tokens.
@@ -143,7 +143,7 @@ _FIXED_BYTES = 1 << 20
 _FLOOR_TIES = 3
 _NEXT_VALUES = 5
 _LARGEST_FLOOR = math.log(0.5)
-_NO_LOGPROBS = "its answer has impossible log-probabilities"
+_NO_LOGPROBS = "The answer contains impossible log-probabilities."
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """A number that fits into the type of its column. The counts and ids below also fit."""
@@ -276,7 +276,7 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         location = to_one_line(".".join(map(str, first["loc"])))[:_MAX_LOCATION_LENGTH]
         raise BadAnswerError(
-            f"its answer does not have the expected form ({location or 'JSON'}: {first['msg']})"
+            f"The answer does not have the expected form ({location or 'JSON'}: {first['msg']})."
         ) from error
 
 
@@ -307,33 +307,35 @@ def require_entry_per_token(entries: int, tokens: int) -> None:
     """Raise BadAnswerError unless an answer has one entry per token of the prompt."""
     if entries == tokens:
         return
-    problem = f"its answer has {entries} entries for {tokens} tokens"
+    problem = f"The answer has {entries} entries for {tokens} tokens."
     if entries <= 1:
-        raise BadAnswerError(f"{problem}: the server ignores the request for log-probabilities of the prompt")
-    raise OtherTokensError(f"{problem}: the server splits the text differently, or shortens it")
+        raise BadAnswerError(f"{problem} The server ignores the request for log-probabilities of the prompt.")
+    raise OtherTokensError(f"{problem} The server splits the text into other tokens, or shortens it.")
 
 
-def build_answer(places: Sequence[AnswerPosition], detail: AnswerDetail, server: str | None = None) -> Answer:
+def build_answer(positions: Sequence[AnswerPosition], detail: AnswerDetail, server: str | None = None) -> Answer:
     """Return the statistics of the scored tokens. Unknown values of ``logprob`` are NaN.
 
     Raises:
         BadAnswerError: If another statistic is missing or impossible.
     """
-    own = np.array([place.own for place in places], dtype=np.float32)
+    own = np.array([position.own for position in positions], dtype=np.float32)
     own[own > _ROUNDING] = np.nan
     values: dict[str, npt.NDArray[Any]] = {"logprob": own}
-    if all(place.rank is not None for place in places):
-        values["rank"] = np.array([place.rank for place in places], dtype=np.int32)
+    if all(position.rank is not None for position in positions):
+        values["rank"] = np.array([position.rank for position in positions], dtype=np.int32)
     if detail.moments:
-        moments = np.array([place.moments or (np.nan, np.nan) for place in places], dtype=np.float32).reshape(-1, 2)
+        moments = np.array([position.moments or (np.nan, np.nan) for position in positions], dtype=np.float32).reshape(
+            -1, 2
+        )
         values |= {"mean": moments[:, 0], "std": moments[:, 1]}
         if (values["mean"] > _ROUNDING).any() or (values["std"] < 0).any():
-            raise BadAnswerError("its answer has a mean above 0 or a deviation below 0")
+            raise BadAnswerError("The answer contains a mean above 0 or a standard deviation below 0.")
     if detail.best:
-        values |= _best_values_from_places(places)
+        values |= _compute_best_values(positions)
     if any(np.isnan(array).any() for name, array in values.items() if name != "logprob"):
         raise BadAnswerError(_NO_LOGPROBS)
-    return Answer(values, max((len(place.best) for place in places), default=0), server)
+    return Answer(values, max((len(position.best) for position in positions), default=0), server)
 
 
 def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
@@ -359,31 +361,31 @@ def nan_to_minus_inf(logprob: float) -> float:
     return -math.inf if math.isnan(logprob) else logprob
 
 
-def _best_values_from_places(places: Sequence[AnswerPosition]) -> dict[str, npt.NDArray[Any]]:
-    if not all(place.best for place in places):
-        raise BadAnswerError("its answer lacks the best tokens at some positions")
+def _compute_best_values(positions: Sequence[AnswerPosition]) -> dict[str, npt.NDArray[Any]]:
+    if not all(position.best for position in positions):
+        raise BadAnswerError("The answer lacks the best tokens at some positions.")
     values: dict[str, npt.NDArray[Any]] = {
-        "max_logprob": np.array([place.best[0] for place in places], dtype=np.float32)
+        "max_logprob": np.array([position.best[0] for position in positions], dtype=np.float32)
     }
-    if any(place.best[0] > _ROUNDING for place in places):
+    if any(position.best[0] > _ROUNDING for position in positions):
         raise BadAnswerError(_NO_LOGPROBS)
-    if any(place.best[0] < place.own - _ROUNDING for place in places):
-        raise BadAnswerError("its answer has a token that is more likely than the best token")
-    ids = [place.best_ids for place in places if place.best_ids is not None]
-    if len(ids) < len(places):
+    if any(position.best[0] < position.own - _ROUNDING for position in positions):
+        raise BadAnswerError("The answer contains a token that is more likely than the best token.")
+    ids = [position.best_ids for position in positions if position.best_ids is not None]
+    if len(ids) < len(positions):
         return values
-    values["argmax_id"] = np.array([ids_of_place[0] for ids_of_place in ids], dtype=np.int32)
-    counts = {len(ids_of_place) for ids_of_place in ids}
+    values["argmax_id"] = np.array([ids_of_position[0] for ids_of_position in ids], dtype=np.int32)
+    counts = {len(ids_of_position) for ids_of_position in ids}
     if max(counts, default=0) > 1 and len(counts) > 1:
-        raise BadAnswerError("its answer has different numbers of best tokens at different positions")
-    best = np.array([place.best for place in places], dtype=np.float32).reshape(len(places), -1)
+        raise BadAnswerError("The answer contains different numbers of best tokens at different positions.")
+    best = np.array([position.best for position in positions], dtype=np.float32).reshape(len(positions), -1)
     if best.shape[1] >= TOPK_ENTRIES:
-        values["topk_id"] = np.array([ids_of_place[:TOPK_ENTRIES] for ids_of_place in ids], dtype=np.int32).reshape(
-            len(places), -1
-        )
+        values["topk_id"] = np.array(
+            [ids_of_position[:TOPK_ENTRIES] for ids_of_position in ids], dtype=np.int32
+        ).reshape(len(positions), -1)
         values["topk_logprob"] = best[:, :TOPK_ENTRIES]
     if best.shape[1] >= _MASS:
         values["log_mass_40"] = np.logaddexp.reduce(best[:, :_MASS].astype(np.float64), axis=1).astype(np.float32)
     if best.size and np.logaddexp.reduce(best.astype(np.float64), axis=1).max() > _ROUNDING_OF_MASS:
-        raise BadAnswerError("the probabilities of its best tokens at a position add up to more than 1")
+        raise BadAnswerError("The probabilities of the best tokens at a position add up to more than 1.")
     return values

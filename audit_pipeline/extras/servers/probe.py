@@ -15,7 +15,7 @@ from audit_pipeline.errors import ModelError, UnansweredError
 from audit_pipeline.extras.servers import dialect_interface
 from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest
 from audit_pipeline.extras.servers.dialect_interface import Answer, AnswerDetail, AnswerPart, Prompt
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.http.retry import NO_RETRY, RetryPolicy
 from audit_pipeline.models.fingerprint import COUNTING, TEXTS, Probe, find_largest_deviation, is_different_model
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -71,8 +71,8 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     noise = max(_measure_deviation(*pair) for pair in zip(first, second, strict=True))
     if noise > _LARGEST_NOISE:
         raise ModelError(
-            f"{client.who}: two answers to one request are {noise:.2g} nats apart (the limit is {_LARGEST_NOISE}): "
-            "several models answer in turn, or the precision is too low to compare texts"
+            f"{client.who}: Two answers to the same request differ by {noise:.2g} nats. The limit is {_LARGEST_NOISE}. "
+            "Several models answer in turn, or the precision is too low to compare texts."
         )
     _require_moments(model, client, prompts)
     return ProbeResult(Probe(_extract_logprobs(first), noise, first[0].server), takes_ids)
@@ -104,7 +104,9 @@ class ModelCheck:
         patience = None if with_retries else NO_RETRY
         answers = _request_known_answers(self._client, self._prompts, AnswerDetail(0), patience)
         if is_different_model(self._seen.values, replace(self._seen, values=_extract_logprobs(answers))):
-            raise ModelError(f"{self._client.who}: the model at the endpoint changed during the requests: run it again")
+            raise ModelError(
+                f"{self._client.who}: The model at the endpoint changed during the requests. Repeat the command."
+            )
 
 
 def _extract_logprobs(answers: Sequence[Answer]) -> tuple[tuple[float, ...], ...]:
@@ -120,8 +122,8 @@ def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
     if is_even or lowest > _CERTAIN:
         probability = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
-            f"{client.who}: each of the {len(values)} tokens of {len(answers)} different texts has a probability of "
-            f"{probability}, which no model computes: the server or a proxy makes up its answers"
+            f"{client.who}: Each of the {len(values)} tokens of {len(answers)} different texts has a probability of "
+            f"{probability}. No model computes such probabilities. The server or a proxy invents its answers."
         )
 
 
@@ -130,8 +132,8 @@ def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None
     floor = dialect_interface.find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
     if floor is not None:
         raise ModelError(
-            f"{client.who}: its log-probabilities end at {floor:.6g}: it replaces smaller ones by that value, so no "
-            "text could be scored correctly. Configure the server to return unchanged log-probabilities"
+            f"{client.who}: The server replaces log-probabilities below {floor:.6g} by this value, so no text could be "
+            "scored correctly. Configure the server to return unchanged log-probabilities."
         )
 
 
@@ -166,9 +168,9 @@ def _request_known_answers(
     n_unknown = int(np.isnan(logprobs).sum())
     if n_unknown:
         raise ModelError(
-            f"{client.who}: it returns no log-probability for {n_unknown} of the {len(logprobs)} tokens of plain texts "
-            "(minus infinity, a placeholder such as -9999, or a value above 0): an audit requires the log-probability "
-            "of each token"
+            f"{client.who}: The server returns no log-probability for {n_unknown} of the {len(logprobs)} tokens of "
+            "plain texts, but minus infinity, a placeholder such as -9999, or a value above 0. An audit requires the "
+            "log-probability of each token."
         )
     return answers
 
@@ -198,8 +200,8 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
         max_window = listed_model.max_model_len - 1
         if window > max_window:
             raise ModelError(
-                f"{client.who}: the server accepts prompts of at most {max_window} tokens, and the entry's window "
-                f"is {window}: set window: {max_window} in config/models.yaml"
+                f"{client.who}: The server accepts prompts of at most {max_window} tokens, and the entry's window "
+                f"is {window}. Set window: {max_window} in config/models.yaml."
             )
         return
 
@@ -226,18 +228,18 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
     requested = client.endpoint.top_logprobs
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
     advice = (
-        f"the entry requests {requested} best tokens per position: set top_logprobs in config/models.yaml to the "
-        "number that the server returns"
+        f"The entry requests {requested} best tokens per position. Set top_logprobs in config/models.yaml to the "
+        "number that the server returns."
     )
     try:
         [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(requested))
     except RefusedError as error:
         if error.status in _BAD_REQUEST and requested:
-            raise ModelError(f"{error}; {advice}") from error
+            raise ModelError(f"{error} {advice}") from error
         raise
     if answer.best_given < min(requested, model.vocab_size):
         raise ModelError(
-            f"{client.who}: the server returns at most {answer.best_given} best tokens per position, and {advice}"
+            f"{client.who}: The server returns at most {answer.best_given} best tokens per position. {advice}"
         )
 
 
@@ -252,9 +254,9 @@ def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: b
     agree = int((own[known] >= best[known] - 1e-4).sum())
     if agree < _ENOUGH_AGREE * len(own[known]):
         raise ModelError(
-            f"{client.who}: while counting to 40, the next number's token is the most likely at only {agree} of "
-            f"{len(own[known])} positions: the server returns log-probabilities of other positions (as "
-            "llama-cpp-python without a start token), or it has another model than the entry"
+            f"{client.who}: In a text that counts to 40, the next number is the most likely token at only {agree} of "
+            f"{len(own[known])} positions. The server returns log-probabilities of other positions (as "
+            "llama-cpp-python without a start token), or it runs another model than the entry names."
         )
 
 
@@ -269,8 +271,8 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
         _request_answers_in_order(client, prompts, AnswerDetail(0))
     except ModelError as error:
         raise ModelError(
-            f"{client.who}: the server splits a text that spells {spelled[0]} differently from the local "
-            f"tokenizer ({error})"
+            f"{client.who}: The server splits a text that contains {spelled[0]} into other tokens than the local "
+            f"tokenizer. {error}"
         ) from error
 
 
@@ -287,14 +289,15 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
         if error.status not in _BAD_REQUEST:
             raise
         client.notify(
-            f"{client.who}: means and deviations cannot be checked, because the server returns no whole distributions"
+            f"{client.who}: Means and standard deviations cannot be checked, because the server does not return the "
+            "probabilities of the whole vocabulary."
         )
         return
     off = max(_measure_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
     if off > _MOMENTS_TOLERANCE:
         raise ModelError(
-            f"{client.who}: means and deviations are up to {off:.2g} away from those of the whole distribution: remove "
-            "moments from the entry in config/models.yaml, or update the plugin in the server"
+            f"{client.who}: Means and standard deviations differ by up to {off:.2g} from those of the whole "
+            "distribution. Remove moments from the entry in config/models.yaml, or update the plugin in the server."
         )
 
 

@@ -25,7 +25,7 @@ _TWINS: Columns = (
     ("detector", "detector"),
     ("items with scores", "items", format_thousands),
     ("secret versions", "others", format_thousands),
-    ("scores above [95% interval]", build_estimate_formatter("superiority")),
+    ("secret versions with lower scores [95% interval]", build_estimate_formatter("superiority")),
     ("p", "p_value", format_probability),
 )
 
@@ -38,13 +38,13 @@ def twins() -> None:
 @twins.command("draw")
 @click.argument("versions", type=shared_options.PATH)
 @click.option(
-    "--out", type=shared_options.FILE, required=True, help="The .jsonl file to write, with the versions to publish."
+    "--out", type=shared_options.FILE, required=True, help="File to write (.jsonl), with the versions to publish."
 )
 @click.option(
     "--secret",
     type=shared_options.FILE,
     required=True,
-    help="The secret file to write, with all versions and the key. Keep it until models are tested.",
+    help="Secret file to write, with all versions and the key. Keep it until you have tested all models.",
 )
 @shared_options.authority_option
 @shared_options.json_option
@@ -52,8 +52,9 @@ def twins() -> None:
 def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None:
     """Draw which version of each item to publish.
 
-    VERSIONS is a file with one row per item. The column item or id has its name. The column versions (a list), or
-    version_1, version_2 …, have its texts. The column group is optional. One version of each item is drawn at random.
+    VERSIONS is a file with one row per item. The column item or id contains its name. The column versions (a list), or
+    the columns version_1, version_2 …, contain its texts. The column group is optional. One version of each item is
+    drawn at random.
     Later, `corpus-audit twins test` tests whether a model prefers the published versions. docs/twins.md has advice.
     """
     from audit_pipeline.extras.twins.publication_draw import draw_twins, read_items, require_new, write_published
@@ -62,16 +63,21 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
     items = read_items(versions)
     drawn = draw_twins(items, secret, authority)
     write_published(out, drawn)
-    print_result(f"To publish: {out}: {len(items):,} items", items=len(items), out=out)
+    print_result(f"{out} contains the versions of {len(items):,} items to publish.", items=len(items), out=out)
     _print_secret(secret, drawn)
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=90)
 @click.option("--sets", type=shared_options.AT_LEAST_1, required=True, help="Number of canaries to publish.")
 @click.option(
-    "--out", type=shared_options.FILE, required=True, help="The secret file to write. Keep it until models are tested."
+    "--out",
+    type=shared_options.FILE,
+    required=True,
+    help="Secret file to write. Keep it until you have tested all models.",
 )
-@click.option("--alternatives", type=int, default=99, show_default=True, help="Unpublished alternatives per canary.")
+@click.option(
+    "--alternatives", type=int, default=99, show_default=True, help="Number of unpublished alternatives per canary."
+)
 @click.option(
     "--template",
     default="{canary}",
@@ -91,12 +97,14 @@ def canaries(sets: int, alternatives: int, template: str, out: Path, authority: 
 
     drawn = draw_twins(make_canaries(sets, alternatives, template), out, authority)
     texts = drawn.published_texts
-    print_result("\n  ".join(("Publish these, each in a different place:", *texts)), publish=texts)
+    print_result("\n  ".join(("Publish these texts, each in a different place:", *texts)), publish=texts)
     _print_secret(out, drawn)
 
 
 def _print_secret(secret: Path, twins: Twins) -> None:
-    print_result(f"Keep secret: {secret}, {twins.origin}; sha256 {twins.sha256}", secret=secret, sha256=twins.sha256)
+    print_result(
+        f"Keep this file secret: {secret} ({twins.origin}, sha256 {twins.sha256})", secret=secret, sha256=twins.sha256
+    )
 
 
 @twins.command("test", keeps=PASSES_KEPT)
@@ -105,21 +113,21 @@ def _print_secret(secret: Path, twins: Twins) -> None:
     "--secret",
     type=shared_options.INPUT_FILE,
     required=True,
-    help="The secret file that `twins draw` or `canaries` wrote.",
+    help="Secret file that `corpus-audit twins draw` or `corpus-audit canaries` wrote.",
 )
 @shared_options.device_option
 @shared_options.limit_options
 @click.option(
     "--published",
     type=shared_options.PATH,
-    help="The published file, to check that the secret file belongs to these items.",
+    help="File with the published versions. The command checks that the secret file belongs to them.",
 )
 @click.option(
     "--detector",
     multiple=True,
     metavar="NAME",
-    help="Detector that needs no pass except that of the text, named before any score is seen; repeatable. Several "
-    "detectors are combined. Default: loss.",
+    help="Detector that needs one pass over each text. Choose it before you see any score. Repeat the option to "
+    "combine several detectors. Default: loss.",
 )
 @shared_options.table_output_options
 def twins_test(model: str, secret: Path, published: Path | None, detector: tuple[str, ...], **run_options: Any) -> None:

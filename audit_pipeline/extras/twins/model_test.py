@@ -71,7 +71,8 @@ def run_twins_test(
     for detector in selected:
         if detector.needs:
             raise ConfigError(
-                f"{detector.name} needs more than the text's own pass. Choose from: {', '.join(ONE_PASS)}."
+                f"The detector {detector.name} needs more than one pass over each text. Choose from: "
+                f"{', '.join(ONE_PASS)}."
             )
     texts: list[str] = []
     for item in twins.items:
@@ -105,8 +106,9 @@ def run_twins_test(
             assumption=ASSUMPTION,
             claim_level="sound test",
             method=(
-                f"{together.method}; by {detector_names}; statistic: share of the secret versions that the published "
-                f"version scores above; items left out: {together.left_out}; {twins.origin}; sha256 {twins.sha256}"
+                f"{together.method}; by {detector_names}; statistic: share of the secret versions with a lower score "
+                f"than the published version; items without a score of each version: {together.left_out}; "
+                f"{twins.origin}; sha256 {twins.sha256}"
             ),
             detectable_auroc=together.detectable_auroc,
         ),

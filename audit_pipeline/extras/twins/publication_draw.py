@@ -111,10 +111,10 @@ def read_items(path: Path) -> list[TwinItem]:
     for row in file.rows:
         item, problem = _parse_item(row)
         if problem is None and item.item in row_of_name:
-            problem = f"has a name that {row_of_name[item.item]} has, too"
+            problem = f"has the same name as {row_of_name[item.item]}"
         shared = [text for text in item.versions if text in row_of_version]
         if problem is None and shared:
-            problem = f"has a version that {row_of_version[shared[0]]} has, too"
+            problem = f"has the same version as {row_of_version[shared[0]]}"
         row_of_name.setdefault(item.item, row.location)
         for text in item.versions:
             row_of_version.setdefault(text, row.location)
@@ -159,9 +159,9 @@ def _parse_item(row: Row) -> tuple[TwinItem, str | None]:
             return item, f"has a version that {reason}"
     if len(versions) < 2:
         expected = f"{VERSIONS_COLUMN} (a list) or {NUMBERED_COLUMNS}1, {NUMBERED_COLUMNS}2 …"
-        return item, f"has {len(versions)} version(s) in {expected}; two are required"
+        return item, f"has {len(versions)} version(s) in {expected}, but needs at least two"
     if len(set(versions)) < len(versions):
-        return item, "has the same version twice"
+        return item, "contains the same version twice"
     return item, None
 
 
@@ -222,8 +222,8 @@ def require_new(file: Path) -> None:
     """
     if file.exists():
         raise DataError(
-            f"{file} exists already. Choose another name: published versions cannot be tested without the file of "
-            "their draw."
+            f"{file} exists already. Choose another name. Published versions cannot be tested without the secret file "
+            "of their draw."
         )
 
 
@@ -263,7 +263,7 @@ def read_twins(secret: Path) -> Twins:
         raise DataError(f"{secret} does not exist. Check the path of the secret file.") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{secret} is no secret file of twins ({error}). Use the unchanged file of the draw."
+            f"{secret} is not an unchanged secret file of twins ({error}). Use the file that the draw wrote."
         ) from error
     stamp: object = "without a timestamp"
     stamp_path = build_stamp_path(secret)

@@ -1,4 +1,4 @@
-"""Servers of models that answer in words."""
+"""The fixture that the tests of chat models share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from chat_server import ChatServer
 
 @pytest.fixture
 def chat_server() -> Iterator[Callable[..., ChatServer]]:
-    """Starts servers that answer as a function of the prompt says; they stop with the test."""
+    """Return a function that starts servers. They stop at the end of the test."""
     with ExitStack() as running:
         yield lambda *answer: running.enter_context(ChatServer(*answer))

@@ -1,4 +1,4 @@
-"""What a request came to, by the reason of its end and by phrases."""
+"""Outcomes of requests, by finish reason, length and refusal phrases."""
 
 from __future__ import annotations
 
@@ -19,36 +19,31 @@ LONG = " ".join(["river"] * 40)
         ("The river was wide.", None, "answered"),
         ("", "stop", "empty"),
         (" \n …", "STOP", "empty"),
-        # What a filter held back; what came before it did is measured where it is enough.
+        # A filter stopped the answer. The text before is measured if it is long enough.
         ("", "content_filter", "filtered"),
         ("The river", "SAFETY", "filtered"),
         (LONG, "content_filter", "answered"),
-        # Too short to measure, for it was cut short.
+        # An answer that was cut and is too short to measure.
         ("The river was", "length", "cut"),
         ("", "MAX_TOKENS", "cut"),
         (LONG, "length", "answered"),
-        # Anthropic decides so itself, whatever came before.
+        # Anthropic's servers report refusals, regardless of the text.
         ("", "refusal", "refused"),
         (LONG, "refusal", "refused"),
     ],
 )
-def test_the_reason_of_the_end_and_the_length_decide(text: str, reason: str | None, expected: str) -> None:
+def test_finish_reason_and_length_decide_the_outcome(text: str, reason: str | None, expected: str) -> None:
     assert recognise_outcome(text, reason, 40) == (expected, None)
 
 
 @pytest.mark.parametrize(
     ("text", "phrase"),
     [
-        ("I'm sorry, but that is not possible.", "i'm sorry, but"),
         ("I’m sorry, but that is not possible.", "i'm sorry, but"),
         ("I  CAN’T\nprovide the text of it.", "i can't provide"),
-        ("Thanks for asking! I am unable to reproduce it.", "i am unable to reproduce"),
-        ("I'm not able to continue this.", "i'm not able to continue"),
-        ("That book is protected by copyright.", "protected by copyright"),
-        ("Tut mir leid, aber das geht nicht.", "tut mir leid, aber"),
         ("Der Text ist urheberrechtlich gesch\u0075\u0308tzt.", "urheberrechtlich geschützt"),
-        ("Je suis désolé, mais non.", "je suis désolé, mais"),
         ("对不起，我做不到。", "对不起,我"),
+        # The earliest of several phrases.
         ("很抱歉，我无法提供这本书。", "很抱歉,"),
     ],
 )
@@ -57,13 +52,13 @@ def test_a_refusal_is_recognised_by_the_first_phrase_near_the_beginning(text: st
         assert recognise_outcome(text, reason, 40) == ("refused", phrase)
 
 
-def test_a_phrase_that_comes_late_is_part_of_an_answer() -> None:
+def test_a_late_refusal_phrase_is_part_of_an_answer() -> None:
     assert recognise_outcome("x" * 199 + " I can't help it", "stop", 1) == ("refused", "i can't help")
     assert recognise_outcome("x" * 200 + " I can't help it", "stop", 1) == ("answered", None)
 
 
 @pytest.mark.parametrize("expected_words", [1, 40])
-def test_a_refusal_that_goes_on_for_longer_than_an_explanation_is_an_answer(expected_words: int) -> None:
+def test_a_long_text_after_a_refusal_phrase_is_an_answer(expected_words: int) -> None:
     most = 60 + expected_words
     for words, expected in ((most - 4, "refused"), (most - 3, "answered")):
         assert recognise_outcome("I can't give all of it: " + "river " * words, "stop", expected_words)[0] == expected
@@ -71,7 +66,7 @@ def test_a_refusal_that_goes_on_for_longer_than_an_explanation_is_an_answer(expe
 
 @given(phrase=st.sampled_from(REFUSAL_PHRASES), before=st.text("abc .,", max_size=190), upper=st.booleans())
 @max_examples(100, deadline=None)
-def test_every_phrase_is_recognised_wherever_it_may_begin(phrase: str, before: str, upper: bool) -> None:
+def test_every_phrase_is_recognised_near_the_beginning(phrase: str, before: str, upper: bool) -> None:
     text = f"{before} {phrase.replace(chr(39), chr(0x2019))} and so on"
     outcome, found = recognise_outcome(text.upper() if upper else text, "stop", 40)
     assert outcome == "refused"

@@ -1,4 +1,4 @@
-"""What follows of answers by document: scores, p-values that hold under the null, claims, and outcomes apart."""
+"""Results per document: scores, p-values, claims and outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = {"longest_run": 0, "near_span": 0, "words_out": 0, "edits": 40, "answe
 
 
 def answer(document: str, side: str, coverage: float | None = 0.0, **changed: Any) -> dict[str, Any]:
-    """An answer that gives so much of its passage; None: refused."""
+    """Return an answer with a coverage of its passage. None: a refusal."""
     measured = {"outcome": "answered", "passage_coverage": coverage, **NOTHING}
     unmeasured = {"outcome": "refused", "passage_coverage": None, **dict.fromkeys(NOTHING)}
     of_request = {
@@ -41,7 +41,7 @@ def conclude(answers: Sequence[dict[str, Any]], **options: Any) -> dict[tuple[st
     return {(row["document_id"], row["rung"]): row for row in rows}
 
 
-def test_a_document_beside_held_out_ones() -> None:
+def test_the_row_of_a_document_by_hand() -> None:
     answers = [answer("a", "audited", 0.5, near_span=44, longest_run=40, words_out=44, edits=3)]
     answers += [answer("a", "audited", 0.25, draw=1), answer("a", "audited", 0.75, passage=1)]
     answers += [answer("a", "audited", 0.25, passage=1, draw=1)]
@@ -76,7 +76,7 @@ def test_claims() -> None:
     assert (refused["claim"], refused["p_value"], refused["refused"], refused["score"]) == ("refused", None, 1, None)
 
 
-def test_outcomes_are_counted_by_rung_and_never_taken_for_absence() -> None:
+def test_outcomes_are_counted_and_refusals_do_not_lower_the_score() -> None:
     outcomes = ["answered", "refused", "filtered", "cut", "empty", "refused"]
     answers = [
         answer("a", "audited", 0.5 if outcome == "answered" else None, outcome=outcome, passage=passage)
@@ -84,10 +84,10 @@ def test_outcomes_are_counted_by_rung_and_never_taken_for_absence() -> None:
     ]
     row = conclude(answers)["a", "instruction"]
     assert [row[name] for name in ("requests", "answered", "refused", "filtered", "cut", "empty")] == [6, 1, 2, 1, 1, 1]
-    assert row["score"] == 0.5, "a refused passage is no passage of which nothing came"
+    assert row["score"] == 0.5, "a refused passage does not count as a score of 0"
 
 
-def test_a_rung_that_was_not_named_answers_for_itself_alone() -> None:
+def test_each_prompt_style_has_its_own_results() -> None:
     answers = [answer("a", "audited"), answer("a", "audited", 0.9, rung="prefix", near_span=45)]
     found = conclude(answers)
     assert (found["a", "instruction"]["claim"], found["a", "prefix"]["claim"]) == ("not calibrated", "reproduced")
@@ -96,7 +96,6 @@ def test_a_rung_that_was_not_named_answers_for_itself_alone() -> None:
 
 
 def test_more_draws_on_one_side_are_not_compared() -> None:
-    """A rare answer word for word is met more often in more draws."""
     answers = [answer("a", "audited", float(draw == 5), draw=draw) for draw in range(6)]
     answers += [answer(f"h{number}", "held_out") for number in range(19)]
     row = conclude(answers)["a", "instruction"]
@@ -104,7 +103,6 @@ def test_more_draws_on_one_side_are_not_compared() -> None:
 
 
 def test_a_beginning_is_compared_with_beginnings() -> None:
-    """Everything begins alike: a short document is no finding beside longer ones, of which nothing else comes back."""
     answers = [answer("a", "audited", 0.4)]
     answers += [
         answer(f"h{number}", "held_out", 0.4 if passage == 0 else 0.0, passage=passage, passage_start=500 * passage)
@@ -115,7 +113,7 @@ def test_a_beginning_is_compared_with_beginnings() -> None:
     assert (row["p_value"], row["passages_compared"]) == (1.0, 1)
 
 
-def test_what_is_handed_over_is_compared_by_the_place_of_its_passage() -> None:
+def test_imported_outputs_are_compared_by_the_position_of_their_passage() -> None:
     def handed(name: str, side: str, coverage: float, start: int | None, **changed: Any) -> dict[str, Any]:
         return answer(name, side, coverage, rung="handed over", passage=None, passage_start=start, **changed)
 

@@ -1,4 +1,4 @@
-"""The stage that asks, against a server on the loopback interface: models that know, repeat or refuse."""
+"""The stage that asks a server on the loopback interface: models that know, repeat or refuse."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, make_text, recite
 
 from audit_pipeline.errors import BudgetError, ConfigError, DataError
 from audit_pipeline.extras.chat.asking import (
@@ -28,7 +29,7 @@ from audit_pipeline.extras.chat.asking import (
     write_outputs,
 )
 from audit_pipeline.extras.chat.chat_client import open_budget
-from audit_pipeline.extras.chat.given_outputs import read_outputs
+from audit_pipeline.extras.chat.imported_outputs import read_outputs
 from audit_pipeline.extras.chat.prompt_styles import AskOptions
 from audit_pipeline.extras.chat.rows import AskJournal
 from audit_pipeline.extras.extraction.documents import SearchedDocument
@@ -40,17 +41,13 @@ from audit_pipeline.tables import CHAT_ANSWERS, Pair
 
 Servers = Callable[..., ChatServer]
 KNOWN = "a"
-
-
-def text_of(name: str) -> str:
-    """180 words that no other document has: two passages."""
-    return " ".join(f"{name}{number}" for number in range(180))
+go_on = partial(recite, KNOWN)
 
 
 DOCUMENTS = [
-    *(SearchedDocument(name, text_of(name), f"Title {name}") for name in "abc"),
+    *(SearchedDocument(name, make_text(name), f"Title {name}") for name in "abc"),
     *(
-        SearchedDocument(f"h{number}", text_of(f"h{number}x"), f"Held {number}", side="held_out")
+        SearchedDocument(f"h{number}", make_text(f"h{number}x"), f"Held {number}", side="held_out")
         for number in range(19)
     ),
 ]
@@ -64,18 +61,6 @@ def paths(tmp_path: Path) -> DataPaths:
     return DataPaths(tmp_path / "data")
 
 
-def go_on(prompt: str) -> str:
-    """What somebody says who knows the known text by heart: the 60 words after the prompt's last word."""
-    words = text_of(KNOWN).split()
-    places = [words.index(word) for word in prompt.split() if word in words]
-    begin = places[-1] + 1 if places else 0
-    return (
-        " ".join(words[begin : begin + 60])
-        if places or f"Title {KNOWN}" in prompt
-        else "I would say: once upon a time, far away."
-    )
-
-
 def ask(plan: AskPlan, server: ChatServer, paths: DataPaths, run_id: str = "run", **given: Any) -> AskReport:
     entry = server.entry(concurrency=4, **given.pop("entry", {}))
     budget = open_budget(entry, given.pop("limits", Limits()))
@@ -86,8 +71,9 @@ def by_rung(report: AskReport, document: str) -> dict[str, Mapping[str, Any]]:
     return {row["rung"]: row for row in report.documents if row["document_id"] == document}
 
 
-def test_a_model_that_knows_one_text_is_found_and_no_other(chat_server: Servers, paths: DataPaths) -> None:
-    report = ask(plan_asking(TEXTS, OPTIONS), chat_server(go_on), paths)
+def test_only_the_known_text_is_reproduced(chat_server: Servers, paths: DataPaths) -> None:
+    options = replace(OPTIONS, rungs=("instruction",), draws=0)
+    report = ask(plan_asking(TEXTS, options), chat_server(go_on), paths)
     known = by_rung(report, KNOWN)["instruction"]
     assert (known["claim"], known["p_value"], known["score"], known["near_verbatim"]) == ("reproduced", 0.05, 1.0, 2)
     assert (known["words_in"], known["words_out"], known["longest_run"], known["near_span"]) == (50, 60, 60, 60)
@@ -99,7 +85,7 @@ def test_a_model_that_knows_one_text_is_found_and_no_other(chat_server: Servers,
     assert entry.upstream == {"files/works": "1"}
 
 
-def test_a_model_that_refuses_everything_is_refused(chat_server: Servers, paths: DataPaths) -> None:
+def test_refusals_give_the_claim_refused(chat_server: Servers, paths: DataPaths) -> None:
     refusing = chat_server(lambda prompt: "I'm sorry, but I can't reproduce copyrighted text.")
     report = ask(plan_asking(FEW, OPTIONS), refusing, paths)
     assert {row["claim"] for row in report.documents} == {"refused"}
@@ -107,7 +93,7 @@ def test_a_model_that_refuses_everything_is_refused(chat_server: Servers, paths:
     assert report.unmeasured == 4 * 4 * 4
 
 
-def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
+def test_no_request_is_sent_twice(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     plan = plan_asking(FEW, OPTIONS)
     stopped = ask(plan, server, paths, "1", limits=Limits(max_requests=25))
@@ -118,7 +104,7 @@ def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
     assert (len(server.asked), report.new) == (len(plan.requests), len(plan.requests) - 25)
     again = ask(plan, server, paths, "3")
     assert (len(server.asked), again.new, again.documents) == (len(plan.requests), 0, report.documents)
-    asked = [(one.prompt, one.temperature, one.seed) for one in server.asked]
+    asked = [(one.prompt, one.body["temperature"], one.body.get("seed")) for one in server.asked]
     assert len(set(asked)) == len(asked)
     fewer = ask(plan_asking(FEW, replace(OPTIONS, rungs=("instruction",))), server, paths, "4")
     assert fewer.documents == report.documents, "what was asked in the same way before counts as well"
@@ -126,7 +112,7 @@ def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
         ask(plan_asking(FEW, replace(OPTIONS, headline="title")), server, paths, "5")
 
 
-def test_of_another_text_under_the_same_name_nothing_was_asked_yet(chat_server: Servers, paths: DataPaths) -> None:
+def test_answers_belong_to_texts_and_not_to_names(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     ask(plan_asking(FEW, OPTIONS), server, paths, "1")
     other = replace(DOCUMENTS[0], text=DOCUMENTS[0].text + " more")
@@ -152,7 +138,7 @@ ask_pair(plan, entry, DataPaths(Path({data!r})), "killed", budget, keeps_text=Tr
 """
 
 
-def test_a_run_that_is_killed_is_finished_without_asking_twice(chat_server: Servers, paths: DataPaths) -> None:
+def test_a_killed_run_is_continued_without_repeated_requests(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     server.pause = 0.05
     code = KILLED.format(path=sys.path, url=f"{server.url}/v1", data=str(paths.root))
@@ -171,19 +157,19 @@ def test_a_run_that_is_killed_is_finished_without_asking_twice(chat_server: Serv
     assert len(find_missing_requests(plan, entry, paths)) == len(plan.requests) - kept
     report = ask_pair(plan, entry, paths, "next", open_budget(entry, Limits()), keeps_text=True, notify=print)
     assert report.new == len(plan.requests)
-    # What was under way when it was killed is asked again, and no more; the server may count it late.
+    # Only open requests of the killed process are repeated. The server may count them late.
     assert 0 <= len(server.asked) - len(plan.requests) <= 2
     assert not journal.exists()
 
 
-def test_two_at_once(chat_server: Servers, paths: DataPaths) -> None:
+def test_a_second_process_is_refused(chat_server: Servers, paths: DataPaths) -> None:
     server, plan = chat_server(go_on), plan_asking(FEW, OPTIONS)
     report = ask(plan, server, paths, on_answer=lambda answered: ask(plan, server, paths, "other") and None)
     assert isinstance(report.fault, HeldError)
     assert "another process has held" in str(report.fault)
 
 
-def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, paths: DataPaths) -> None:
+def test_without_text_only_digests_and_measures_are_stored(chat_server: Servers, paths: DataPaths) -> None:
     report = ask(
         plan_asking(FEW, OPTIONS), chat_server(go_on), paths, entry={"system_prompt": "Be exact."}, keeps_text=False
     )
@@ -193,7 +179,7 @@ def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, p
         assert {row[column.name] for column in CHAT_ANSWERS.columns if column.quotes_text} <= {None, row["settings"]}
         assert len(row["prompt_sha256"]) == len(row["output_sha256"]) == 64
     plan, server = plan_asking(FEW, replace(OPTIONS, draws=2)), chat_server(go_on)
-    # What a killed run has left holds texts.
+    # The journal of a killed run contains texts.
     left = read_answers(report.pair, paths)[0]
     journal = AskJournal(paths.run_file("chat_answers", "works|made", "any").parent / ".asked.jsonl")
     columns = {name: value for name, value in left.items() if name not in ("model", "benchmark", "run_id")}
@@ -205,7 +191,7 @@ def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, p
     assert "Be exact" not in whole
 
 
-def test_each_answer_is_on_record(chat_server: Servers, paths: DataPaths) -> None:
+def test_settings_and_origin_of_each_answer_are_stored(chat_server: Servers, paths: DataPaths) -> None:
     prices = {"price_in": 1.0, "price_out": 2.0, "temperature": 0.7, "system_prompt": "Be exact."}
     report = ask(plan_asking(FEW, OPTIONS), chat_server(go_on), paths, entry=prices)
     rows = read_answers(report.pair, paths)
@@ -220,14 +206,14 @@ def test_each_answer_is_on_record(chat_server: Servers, paths: DataPaths) -> Non
     assert {json.loads(row["settings"])["temperature"] for row in rows if row["draw"] == 0} == {0.0}
 
 
-def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
-    words = text_of(KNOWN).split()
+def test_imported_outputs_get_scores_and_claims(paths: DataPaths, tmp_path: Path) -> None:
+    words = make_text(KNOWN).split()
     prompt = " ".join(words[:50])
     of_known = {"passage": " ".join(words[50:90]), "prompt": prompt}
     rows = [
         {"document": "Title a", **of_known, "output": " ".join(words[50:110])},
         {"document": "a", **of_known, "output": prompt},
-        {"document": "b", "output": text_of("b")},
+        {"document": "b", "output": make_text("b")},
         {"document": "c", "prompt": "Say it.", "output": "I cannot help with that."},
         *(
             {"document": one.name, "passage": " ".join(one.text.split()[-5:]), "prompt": "Say it.", "output": "no"}
@@ -256,7 +242,7 @@ def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
     assert KNOWN not in {row["document_id"] for row in fewer.documents}, "it is not asked about any more"
 
 
-def test_names_and_mixtures_that_cannot_be(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
+def test_invalid_names_and_mixed_answers_are_refused(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_text(json.dumps({"document": "a", "output": "no"}))
     outputs = read_outputs(file, FEW.documents).outputs

@@ -1,4 +1,4 @@
-"""Levelled words: what comes out equal and what does not, and places in the text itself."""
+"""Normalised words: equal and different texts, and positions in the text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIGNS = st.text(alphabet="aBé\u0301ﬁ .-\u2010\u2011\u00ad\n\r\t7\u0939\u093f�
 
 
 def words_of(text: str) -> list[str]:
-    """The stretches of the text itself that its words stand in."""
+    """Return the stretch of the text of each word."""
     words = hash_normalised_words(text)
     return [text[start:end] for start, end in zip(words.starts, words.ends, strict=True)]
 
@@ -45,7 +45,7 @@ def are_equal(text: str, other: str) -> bool:
         ("exam\u200bple", "example"),
     ],
 )
-def test_what_is_levelled(text: str, other: str) -> None:
+def test_texts_with_equal_words(text: str, other: str) -> None:
     assert are_equal(text, other)
 
 
@@ -61,7 +61,7 @@ def test_what_is_levelled(text: str, other: str) -> None:
         ("colour", "color"),
     ],
 )
-def test_what_is_not_levelled(text: str, other: str) -> None:
+def test_texts_with_different_words(text: str, other: str) -> None:
     assert not are_equal(text, other)
 
 
@@ -79,7 +79,7 @@ def test_what_is_not_levelled(text: str, other: str) -> None:
         ("中文 ﬁ-\nn 字", ["中", "文", "ﬁ-\nn", "字"]),
     ],
 )
-def test_places_are_those_of_the_text_itself(text: str, words: list[str]) -> None:
+def test_positions_belong_to_the_original_text(text: str, words: list[str]) -> None:
     assert words_of(text) == words
 
 
@@ -89,7 +89,7 @@ def test_composed_and_decomposed_texts_have_the_same_words(text: str) -> None:
 
 
 @given(SIGNS)
-def test_a_stretch_levelled_alone_is_its_word(text: str) -> None:
+def test_each_stretch_alone_gives_its_word(text: str) -> None:
     words = hash_normalised_words(text)
     for word, stretch in zip(words.hashes.tolist(), words_of(text), strict=True):
         assert hash_normalised_words(stretch).hashes.tolist() == [word]

@@ -1,4 +1,4 @@
-"""Prompt styles: passages, prompts, and how much of the work each prompt holds."""
+"""Prompt styles: passages, prompts, and the words of the document in each prompt."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_passages_never_overlap(count: int, most: int) -> None:
     assert all(len(text_of(text, span).split()) == 90 for span in spans)
 
 
-def test_each_style_gives_more_and_asks_for_the_forty_words_after_it() -> None:
+def test_prompts_and_expected_words_of_each_style() -> None:
     text = words(10) + "\n" + words(140, 10)
     first = by_style(list_requests([document(text)], AskOptions(draws=0, passages=1)))
     assert list(first) == ["title", "first line", "prefix", "instruction"]
@@ -64,7 +64,7 @@ def test_each_style_gives_more_and_asks_for_the_forty_words_after_it() -> None:
     assert {len(text_of(text, request.target).split()) for request in first.values()} == {40}
 
 
-def test_later_passages_are_asked_for_by_the_ten_words_before() -> None:
+def test_the_title_style_quotes_ten_words_before_later_passages() -> None:
     requests = list_requests([document(words(180))], AskOptions(rungs=("title",), headline="title", draws=0))
     assert [request.words_in for request in requests] == [0, 10]
     assert f'go on after the words "{words(10, 130)}"' in requests[1].prompt
@@ -79,7 +79,7 @@ def test_a_first_line_has_five_to_twelve_words() -> None:
         assert len(line.prompt.split()) == expected
 
 
-def test_without_a_title_the_name_stands_for_it() -> None:
+def test_the_name_replaces_a_missing_title() -> None:
     [request] = list_requests(
         [document(words(150), None)], AskOptions(rungs=("title",), headline="title", draws=0, passages=1)
     )
@@ -96,7 +96,7 @@ def test_the_likeliest_answers_come_before_all_draws() -> None:
     )
 
 
-def test_another_setting_is_another_request() -> None:
+def test_settings_that_change_answers_change_the_digest() -> None:
     [request] = list_requests(
         [document(words(150))], AskOptions(rungs=("prefix",), headline="prefix", draws=0, passages=1)
     )
@@ -117,7 +117,7 @@ def test_another_setting_is_another_request() -> None:
     assert {request.compute_digest(entry) for entry in [ENTRY, *same]} == {request.compute_digest(ENTRY)}
 
 
-def test_options_name_what_there_is() -> None:
+def test_unknown_prompt_styles_are_refused() -> None:
     assert AskOptions.from_names("chat", PROMPT_STYLES, "title", 0, 1).rungs == PROMPT_STYLES
     assert AskOptions.from_names("chat", ["title", "title"], "title", 0, 1).rungs == ("title",)
     with pytest.raises(ConfigError, match=r"Unknown prompt style 'titles'\. Choose from: title, first line"):

@@ -9,6 +9,6 @@ from tiny_models import single_threaded
 
 @pytest.fixture(scope="session")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Taught:
-    """A tiny model that was taught one passage."""
+    """Return a tiny model that was trained on one passage."""
     with single_threaded():
         return teach(tmp_path_factory.mktemp("taught"))

@@ -1,8 +1,9 @@
-"""A tiny model that was taught one passage, and documents with and without it."""
+"""A tiny model that was trained on one passage, and documents with and without the passage."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,12 @@ import torch
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
+from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -20,7 +25,7 @@ WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 
 
 def filler(words: int, seed: int) -> str:
-    """Words in an order that nobody has written them in."""
+    """Return random words in random order."""
     return " ".join(random.Random(seed).choices(WORDS, k=words))
 
 
@@ -33,17 +38,27 @@ DOCUMENTS = [
 
 
 class Taught(NamedTuple):
+    """A model, and the back end that runs it."""
+
     model: TokenizedModel
     forward: ForwardPass
 
+    def search(
+        self, folder: Path, asked: ExtractionSettings, documents: Sequence[SearchedDocument] = DOCUMENTS
+    ) -> Search:
+        return Search(self.model, documents, asked, Caches(DataPaths(folder)))
+
+    def load(self, model: TokenizedModel) -> ForwardPass:
+        return self.forward
+
 
 def teach(folder: Path) -> Taught:
-    """A model that was trained on the passage, begun anywhere, beside words in no order."""
+    """Train a model on random ends of the passage, and on random words."""
     save_model(folder / "llama", initializer_range=0.05, hidden_size=64)
     model = tokenized(folder / "llama", folder / "data")
     network = AutoModelForCausalLM.from_pretrained(folder / "llama")
-    optimizer, draw = torch.optim.AdamW(network.parameters(), lr=4e-3), random.Random(0)
-    for step in range(250):
+    optimizer, draw = torch.optim.AdamW(network.parameters(), lr=6e-3), random.Random(0)
+    for step in range(120):
         begins = [draw.randrange(len(PASSAGE) * 3 // 4) for _ in range(8)]
         texts = [*(PASSAGE[begin:] for begin in begins), *(filler(30, 100 * step + number) for number in range(8))]
         ids = [[model.start_token_id, *text.token_id.tolist()][: CONTEXT - 2] for text in encode(model, texts)]

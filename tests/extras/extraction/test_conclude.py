@@ -1,4 +1,4 @@
-"""What windows say of a document: values worked out by hand."""
+"""Conclusions from windows, calculated by hand."""
 
 from __future__ import annotations
 
@@ -65,12 +65,11 @@ def test_one_window_by_hand() -> None:
 
 
 def without(given: dict[str, object], *columns: str) -> dict[str, object]:
-    """A row of a back end that does not give these columns."""
+    """Return a row of a back end that does not return these columns."""
     return {**given, **{column: [] for column in columns}}
 
 
-def test_windows_of_a_model_behind_an_interface() -> None:
-    """What it does not give is unknown; the probability of the suffix is exact all the same."""
+def test_missing_statistics_of_an_interface_are_unknown() -> None:
     spans = [(8, 10), (10, 14)]
     whole = [
         row(3, spans, [0.25, 0.5], [0, 3], [0.5, 1.0]) | {"token_id": [7, 8], "argmax_id": [7, 9]},
@@ -110,7 +109,7 @@ def test_windows_of_a_part_of_a_table_are_those_of_its_rows() -> None:
     assert (part.begin.tolist(), part.tokens.tolist(), part.outside.tolist()) == ([20, 25], [1, 2], [0, 0])
 
 
-def test_no_window_at_all() -> None:
+def test_a_document_without_windows() -> None:
     windows = found()
     assert len(windows) == 0
     nothing = conclude_memorisation(windows, NONE[: len(windows)], TEXT[:30])
@@ -133,7 +132,7 @@ def test_shares_of_characters_and_the_longest_run() -> None:
     assert result.strongest == (0, 2, 3), "the second window overlaps the first"
 
 
-def test_a_run_goes_on_where_tokens_are_cut_differently() -> None:
+def test_a_run_includes_short_gaps() -> None:
     sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
     windows = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(20 + MAX_GAP_CHARACTERS, 35), (35, 40)], *sure))
     apart = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(21 + MAX_GAP_CHARACTERS, 35), (35, 40)], *sure))
@@ -145,7 +144,7 @@ def test_a_run_goes_on_where_tokens_are_cut_differently() -> None:
     )
 
 
-def test_what_is_set_apart_counts_where_it_is_said_and_nowhere_else() -> None:
+def test_excluded_windows_count_only_as_excluded() -> None:
     sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
     windows = found(row(0, [(10, 15), (15, 20)], *sure), row(20, [(40, 45), (45, 60)], *sure))
     result = conclude_memorisation(windows, np.array([True, False]), TEXT)
@@ -154,12 +153,12 @@ def test_what_is_set_apart_counts_where_it_is_said_and_nowhere_else() -> None:
 
 
 @given(st.floats(-25, -1e-6), st.floats(0.01, 0.99))
-def test_draws_are_those_of_the_formula(log_p: float, p: float) -> None:
+def test_the_number_of_draws_equals_the_formula(log_p: float, p: float) -> None:
     expected = max(1.0, math.log1p(-p) / math.log1p(-math.exp(log_p)))
     assert math.exp(compute_log_draws(log_p, p)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_draws_of_what_no_float_can_hold() -> None:
+def test_the_number_of_draws_of_extreme_probabilities() -> None:
     assert compute_log_draws(-5000.0) == pytest.approx(5000.0 + math.log(math.log(2)))
     assert compute_log_draws(0.0) == 0.0
     assert compute_log_draws(-math.inf) == math.inf

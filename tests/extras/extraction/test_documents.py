@@ -1,4 +1,4 @@
-"""Whole documents out of users' files."""
+"""Whole documents from users' files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from audit_pipeline.sources.local_files import LocalFilesSettings, fetch_local_f
 from audit_pipeline.tables import EXCERPT_WORDS
 
 
-def test_a_folder_holds_what_check_reads_and_names_what_it_does_not(tmp_path: Path) -> None:
+def test_a_folder_has_the_documents_and_skipped_files_of_check(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "a.txt").write_text("a text")
     (tmp_path / "deep" / "b.epub").write_bytes(epub({"1.xhtml": page("<p>one</p>"), "2.xhtml": page("<img src='p'/>")}))
@@ -46,7 +46,7 @@ def test_a_folder_holds_what_check_reads_and_names_what_it_does_not(tmp_path: Pa
     }
 
 
-def test_rows_are_documents_by_their_name_or_number(tmp_path: Path) -> None:
+def test_rows_are_documents_with_a_name_or_a_number(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "x", "title": "X"}\n{"text": "y"}\n{"text": ""}\n', encoding="utf-8")
     documents, skipped = read_documents(file, None)
@@ -62,7 +62,7 @@ def test_rows_are_documents_by_their_name_or_number(tmp_path: Path) -> None:
         ("a.bin", b"x", "format"),
     ],
 )
-def test_files_that_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_unusable_files_are_refused(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=said):
         read_documents(tmp_path / name, None)
@@ -71,7 +71,7 @@ def test_files_that_are_refused(tmp_path: Path, name: str, content: bytes, said:
 def test_no_file_and_no_document(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_documents(tmp_path / "none.txt", None)
-    with pytest.raises(DataError, match=r"none of 0 file.* is a readable document"):
+    with pytest.raises(DataError, match=r"None of 0 file.* is a readable document"):
         read_documents(tmp_path, None)
     (tmp_path / "x.txt").mkdir()
     (tmp_path / "Y.TXT").write_bytes(b"two\r\nlines")
@@ -79,7 +79,7 @@ def test_no_file_and_no_document(tmp_path: Path) -> None:
     assert (document.name, document.text) == ("Y.TXT", "two\nlines")
 
 
-def test_no_more_is_quoted_than_may_be() -> None:
+def test_excerpts_have_at_most_the_allowed_words() -> None:
     words = [str(number) for number in range(200)]
     first, last = cut_excerpt(" ".join(words)).split(), cut_excerpt(" ".join(words), last=True).split()
     assert (first, last) == (words[:25], words[-25:])

@@ -1,4 +1,4 @@
-"""Shares over documents: worked out by hand."""
+"""Rates over documents, calculated by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def extracted(
     side: Literal["audited", "held_out"] = "audited",
     occurrences: int | None = None,
 ) -> Extraction:
-    """A document of 100 characters whose windows have suffixes of 10, one behind the other, of these probabilities."""
+    """Return a document of 100 characters with contiguous suffixes of 10 characters and the given probabilities."""
     rows = [
         {
             **{"key": str(number), "text_sha256": name, "start": 10 * number, "prefix_tokens": 2, "token_id": [0]},
@@ -40,12 +40,12 @@ def extracted(
         for number, p in enumerate(probabilities)
     ]
     windows = windows_from_rows(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
-    judged = Exclusions((None,) * len(windows), *(np.full(len(windows), np.nan) for _ in range(2)))
+    exclusions = Exclusions((None,) * len(windows), *(np.full(len(windows), np.nan) for _ in range(2)))
     document = SearchedDocument(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )
     coarse = np.ones(len(windows), dtype=np.bool_)
-    return Extraction(document, windows, coarse, judged)
+    return Extraction(document, windows, coarse, exclusions)
 
 
 def at(rates: Sequence[Row], unit: str, name: str, threshold: float | None) -> dict[str, Row]:
@@ -75,25 +75,26 @@ def test_shares_of_characters_and_of_documents() -> None:
     assert at(rates, "benchmark", "shelf", 0.5)["audited"]["n_reached"] == 1
     assert at(rates, "collection", "novels", 0.01)["audited"]["covered"] == pytest.approx(20 / 200)
     assert at(rates, "group", "c", 0.001)["audited"]["covered"] == pytest.approx(0.1)
-    # Where none of two documents has such a passage: none of 2 groups. One document says nothing of others.
+    # None of two documents has such a passage: none of 2 groups. A single document has no interval.
     none = at(rates, "collection", "novels", None)["audited"]
     assert (none["covered_low"], none["covered_high"]) == (0.0, pytest.approx(1 - 0.025 ** (1 / 2)))
     assert at(rates, "group", "c", 0.001)["audited"]["covered_low"] is None
     assert at(rates, "benchmark", "shelf", None)["audited"]["n_reached"] == 0
 
 
-def test_the_interval_is_that_of_an_effective_number_of_characters() -> None:
+def test_the_interval_uses_an_effective_number_of_characters() -> None:
     found = [extracted(str(number), [0.6] if number < 4 else [1e-6]) for number in range(10)]
     rate = at(compute_extraction_rates(found, "b"), "benchmark", "b", 0.5)["audited"]
-    # Of 10 documents 4 cover 10 of 100 characters. Leaving one of them out moves the share of .04 by (4 - 10) / 900,
-    # one of the others by 4 / 900; a simple sample of 1,000 characters has the variance .04 * .96 / 999.
+    # 4 of 10 documents cover 10 of 100 characters. Without one of them, the share of .04 changes by (4 - 10) / 900.
+    # Without one of the others, it changes by 4 / 900. A simple sample of 1,000 characters has the variance
+    # .04 * .96 / 999.
     variance = 9 / 10 * (4 * 6**2 + 6 * 4**2) / 900**2
     size = 1000 * 0.04 * 0.96 / 999 / variance * (t.ppf(0.975, 999) / t.ppf(0.975, 9)) ** 2
     low, high = compute_clopper_pearson_bounds(0.04 * size, size)
     assert (rate["covered_low"], rate["covered_high"]) == (pytest.approx(low), pytest.approx(high))
 
 
-def test_texts_of_a_control_by_how_often_they_were_trained_on() -> None:
+def test_rates_of_a_control_by_number_of_occurrences() -> None:
     found = [extracted("a", [0.6], occurrences=64), extracted("b", [1e-6], occurrences=1)]
     rates = compute_extraction_rates(found, "b")
     assert at(rates, "occurrences", "64", 0.1)["audited"]["n_reached"] == 1

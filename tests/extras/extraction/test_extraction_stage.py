@@ -1,4 +1,4 @@
-"""Extraction from a benchmark's documents: which they are, what is kept of them, and what the assets do."""
+"""Extraction from the documents of a benchmark: the documents, the stored results and the assets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.pair_extraction import (
     EXTRACTION_VERSION,
     build_search_version,
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 
 PAIR = Pair("made_8", "tiny")
 ASKED = ExtractionSettings(prefix=12, suffix=8)
-PER_SIDE = 4
+PER_SIDE = 2
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def kept(workspace: Workspace, table: Table, run_id: str) -> pa.Table:
     return store.read(workspace.paths, table, PAIR, run_id=run_id, label=table.name)
 
 
-def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Workspace) -> None:
+def test_documents_are_whole_and_keep_the_side_of_their_texts(workspace: Workspace) -> None:
     model = workspace.model("tiny")
     documents = read_searched_documents("made_8", model.entry, workspace.paths)
     examples = read_built(workspace.paths, "made_8").examples.to_pylist()
@@ -91,7 +91,7 @@ def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Wor
     assert all(one.title for one in documents)
 
 
-def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
+def test_results_are_stored_with_their_lineage(workspace: Workspace) -> None:
     made = extract(workspace, "first")
     windows, documents, rates = (
         kept(workspace, table, "first").to_pylist()
@@ -133,7 +133,7 @@ def test_a_passage_names_its_page_and_pages_change_no_version(workspace: Workspa
         assert row["place"] == (None if row["strength"] is None else "page 1" if word < 50 else "page 3")
 
 
-def test_a_grid_is_kept_beside_what_is_found(workspace: Workspace) -> None:
+def test_a_grid_is_stored_with_the_results(workspace: Workspace) -> None:
     extract(workspace, "plain")
     assert kept(workspace, EXTRACTION_GRID, "plain").num_rows == 0
     plain = kept(workspace, DOCUMENT_MEMORISATION, "plain").to_pylist()
@@ -166,7 +166,7 @@ def test_a_grid_is_kept_beside_what_is_found(workspace: Workspace) -> None:
         assert (settings["grid"], settings["price_per_million"]) == (True, 2.0)
 
 
-def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace: Workspace) -> None:
+def test_a_repeated_search_reads_the_cache_without_a_model(workspace: Workspace) -> None:
     first = extract(workspace, "first")
     again = extract(workspace, "again", lambda _: pytest.fail("everything is in the cache"))
     assert again.data_version == first.data_version
@@ -175,7 +175,7 @@ def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace
         assert one.equals(other)
 
 
-def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace) -> None:
+def test_too_long_windows_are_a_reason_and_no_error(workspace: Workspace) -> None:
     made = extract(
         workspace,
         "first",
@@ -189,14 +189,13 @@ def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace)
     assert "do not fit into the 64 tokens" in str(made.metadata.values["reason"])
 
 
-def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
+def test_missing_documents_are_reported(workspace: Workspace) -> None:
     workspace.fetch(*made_documents(1, 40))
     with pytest.raises(DataError, match=r"no longer in its sources.*Build it again"):
         read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
 
 
-def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> None:
-    """But for documents that the other benchmark was drawn from, too."""
+def test_removed_texts_are_removed_from_the_cache(workspace: Workspace) -> None:
     extract(workspace, "first")
     columns = (pq.read_table(part, columns=["text_sha256"]).column(0) for part in workspace.parts("extraction"))
     digests = {sha256 for column in columns for sha256 in column.to_pylist()}
@@ -210,7 +209,7 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
     assert not list(workspace.paths.table("document_memorisation").rglob("*"))
 
 
-def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Workspace) -> None:
+def test_other_settings_change_the_version(workspace: Workspace) -> None:
     assert build_search_version(ExtractionSettings()) == EXTRACTION_VERSION
     changes = ({}, {"stride": "tiled"}, {"characters": 90}, {"near_verbatim": 2}, {"grid": True})
     others = [ASKED.override(**change) for change in changes]
@@ -221,7 +220,7 @@ def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Works
 
 
 @pytest.mark.slow
-def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_once(workspace: Workspace) -> None:
+def test_an_audit_searches_with_the_settings_of_the_benchmark_once(workspace: Workspace) -> None:
     how = {"prefix": 12, "suffix": 8, "stride": "tiled", "characters": 150, "near_verbatim": 2}
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
     settings = find_extraction_settings("made_8")
@@ -254,14 +253,14 @@ def table_of(workspace: Workspace, table: Table) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_window_that_fits_no_model_is_refused_before_anything_is_replaced(workspace: Workspace) -> None:
+def test_too_long_windows_are_refused_before_results_are_replaced(workspace: Workspace) -> None:
     extract(workspace, "first")
     result = workspace.run("extract", "--model", "tiny", "--benchmark", "made_8")
     assert (result.exit_code, "do not fit into the 64 tokens" in result.stderr) == (2, True), result.stderr
     assert workspace.runs() == []
 
 
-def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:
+def test_a_benchmark_of_rows_has_its_texts_as_documents(workspace: Workspace) -> None:
     rows = workspace.root / "rows.jsonl"
     lines = [f'{{"input": "text number {number}, with some more words", "label": {number % 2}}}' for number in range(6)]
     rows.write_text("\n".join(lines), encoding="utf-8")
@@ -279,7 +278,7 @@ def test_texts_of_rows_are_documents_themselves(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Workspace) -> None:
+def test_a_run_over_all_pairs_skips_benchmarks_without_extraction(workspace: Workspace) -> None:
     from audit_pipeline.definitions import defs
     from audit_pipeline.pipeline.dagster.partitions import register
     from audit_pipeline.pipeline.dagster.runs import run_job
@@ -305,7 +304,7 @@ def read_told(instance: dg.DagsterInstance, run_id: str) -> dict[str | None, dic
     }
 
 
-def test_on_request_from_the_command_line(workspace: Workspace) -> None:
+def test_the_command_searches_a_benchmark_or_a_document(workspace: Workspace) -> None:
     asked = ("extract", "--model", "tiny", "--prefix", "12", "--suffix", "8")
     result = workspace.run(*asked, "--benchmark", "plain_9", "--grid", "--json")
     assert result.exit_code == 0, result.stderr
@@ -325,7 +324,6 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
         (("--document", "nobody:knows:it"), "the source nobody"),
         (("--document", name.rpartition(":")[0] + ":other"), "has no document"),
         (("--document", "x"), "is not a document id"),
-        (("--benchmark", "plain_9", "--document", name), "either --texts FILE"),
         ((), "Give either --texts FILE"),
         (("--benchmark", "plain_9", "--held-out", str(workspace.root)), "cannot be combined with --benchmark"),
     ):

@@ -1,4 +1,4 @@
-"""Documents against held-out ones: worked out by hand, and valid where nothing is known."""
+"""The test of documents against held-out documents: by hand, and valid under the null."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def test_p_values_by_hand() -> None:
     assert (strong, middling, short) == (build_test(2, 3, 0.25, 0.5), build_test(2, 3, 0.5, 0.5), NONE)
 
 
-def test_as_many_windows_on_both_sides() -> None:
-    """Nineteen held-out documents of three windows, whose middle one is the strongest, and one long audited one."""
+def test_both_sides_contribute_equally_many_windows() -> None:
+    """Compare a long document with 19 held-out documents of three windows. Their middle window is the strongest."""
     held_out = [np.array([-9.0, -1.0, -9.0])] * 19
     long = np.array([-8.0, -2.0, -8.0, -2.0, -8.0])
     [test] = compare_each_with_held_out([long], held_out)
-    # Of five, three spread evenly: the first, the third and the last.
+    # Three of five windows are compared: the first, the third and the last.
     assert test == build_test(3, 19, 1.0, 1.0)
-    # Of one window, the first of each held-out document is compared.
+    # For one window, the first window of each held-out document is compared.
     [one] = compare_each_with_held_out([np.array([-8.5])], held_out)
     assert one == build_test(1, 19, 0.05, 0.05)
 
 
-def test_p_values_are_valid_where_no_document_was_read() -> None:
+def test_p_values_are_valid_under_the_null() -> None:
     generator = np.random.default_rng(0)
     p_values = []
     for _ in range(400):
@@ -50,11 +50,11 @@ def test_p_values_are_valid_where_no_document_was_read() -> None:
         assert share <= level + 3 * math.sqrt(level * (1 - level) / 400)
 
 
-def test_a_document_all_of_whose_windows_are_set_apart_is_the_weakest() -> None:
+def test_a_document_with_only_excluded_windows_is_the_weakest() -> None:
     held_out = [np.array([-9.0]), np.array([-np.inf])]
     [test] = compare_each_with_held_out([np.array([-np.inf])], held_out)
     assert test == build_test(1, 2, 1.0, 1.0)
 
 
-def test_nothing_to_compare_with() -> None:
+def test_no_held_out_windows_give_no_test() -> None:
     assert compare_each_with_held_out([np.array([-1.0])], [np.array([])]) == [NONE]

@@ -1,4 +1,4 @@
-"""How much of a text is in another, worked out by hand; and a tiny model that goes on with what it was taught."""
+"""Recall of a text by hand, and continuations of a tiny model that was trained on a passage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LINES = "\r\n ".join(A) + "\r\n\r\nelse"
         # Blocks in another order do not both count; what is given twice counts once.
         (text(A, B), text(B, A), Recall(46, 25, len(text(A)))),
         (text(A), text(A, A), Recall(25, 25, len(text(A)))),
-        # Places are characters of the text as it is.
+        # Positions are characters of the original text.
         (LINES, text(A), Recall(26, 25, LINES.index("\r\n\r\nelse"))),
     ],
 )
@@ -55,12 +55,12 @@ def test_words_in_blocks_by_hand(true: str, given: str, expected: Recall) -> Non
     assert expected.share == expected.recalled / expected.words
 
 
-def test_of_a_text_shorter_than_a_block_nothing_is_known() -> None:
+def test_a_text_shorter_than_a_block_has_no_share() -> None:
     assert measure_recall(text(SHORT), text(SHORT)).share is None
     assert measure_recall("", "").share is None
 
 
-def test_a_model_goes_on_with_what_it_was_taught_and_leaves_it_where_it_ends(taught: Taught) -> None:
+def test_a_model_continues_the_taught_passage_to_its_end(taught: Taught) -> None:
     [whole] = encode(taught.model, [PASSAGE])
     window, _ = window_and_stride(taught.model)
     # So long that the model has to go on behind its own words alone.
@@ -72,18 +72,18 @@ def test_a_model_goes_on_with_what_it_was_taught_and_leaves_it_where_it_ends(tau
     assert (longer.left_at, longer.recalled, longer.words) == (len(PASSAGE), found.words, found.words + 80)
 
 
-def test_as_many_tokens_as_are_asked_for(taught: Taught) -> None:
+def test_the_requested_number_of_tokens_is_generated(taught: Taught) -> None:
     found = continue_document(taught.model, taught.forward, PASSAGE, PREFIX, 40)
     [whole] = encode(taught.model, [PASSAGE])
     assert (found.tokens, found.begin, found.end) == (40, whole.char_end[PREFIX - 1], whole.char_end[PREFIX + 39])
     assert found.words == len(PASSAGE[found.begin : found.end].split())
 
 
-def test_a_model_does_not_go_on_with_what_it_was_not_taught(taught: Taught) -> None:
+def test_a_model_does_not_continue_an_unknown_text(taught: Taught) -> None:
     found = continue_document(taught.model, taught.forward, filler(160, 3), PREFIX, 120)
     assert (found.recall, found.left_at) == (0.0, found.begin)
 
 
-def test_a_document_without_a_token_behind_the_prefix(taught: Taught) -> None:
+def test_a_document_that_ends_within_the_prefix_is_refused(taught: Taught) -> None:
     with pytest.raises(DataError, match="ends within its first 16 tokens"):
         continue_document(taught.model, taught.forward, "Two words.", PREFIX, 40)

@@ -1,4 +1,4 @@
-"""Bounds of near-verbatim extraction, against every sequence there is and against draws."""
+"""Bounds of near-verbatim extraction, against all sequences and against samples."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction import continuations as module
 from audit_pipeline.extras.extraction.continuations import bound_near_verbatim
-from audit_pipeline.extras.extraction.search import Extraction, Search
+from audit_pipeline.extras.extraction.search import Extraction
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText
 
@@ -44,53 +42,42 @@ def window_of(ids: Sequence[int], prefix: int = PREFIX) -> EncodedText:
     return EncodedText("", np.array(ids, dtype=np.int32), spans, spans + 1, None, prefix)
 
 
-@torch.inference_mode()
-def log_p_of_every(forward: ForwardPass, prefix: Sequence[int]) -> np.ndarray:
-    """The log-probability of every suffix behind ``prefix``, its tokens drawn from the best: without keys and values,
-    without beams."""
-    ids = torch.tensor(np.hstack([np.tile(prefix, (len(EVERY), 1)), EVERY]))
-    logits = forward.model(input_ids=ids, use_cache=False).logits[:, len(prefix) - 1 : -1].double()
-    worst_kept = logits.topk(BEST, dim=-1).values[..., -1:]
-    kept = torch.log_softmax(torch.where(logits >= worst_kept, logits, -math.inf), dim=-1)
-    return kept.gather(2, torch.tensor(EVERY)[..., None]).sum(dim=(1, 2)).numpy()
-
-
 def count_differing(one: Sequence[int], other: Sequence[int]) -> int:
     return sum(a != b for a, b in zip(one, other, strict=True))
-
-
-def sum_near(log_p: np.ndarray, suffix: Sequence[int], differing: int) -> float:
-    """The log-probability of every suffix that is near."""
-    within = [count_differing(one, suffix) <= differing for one in EVERY.tolist()]
-    return float(np.logaddexp.reduce(log_p[within]))
 
 
 @pytest.mark.parametrize(
     "family", slow_but({"llama", "gemma3"}, ["llama", "gpt2", "gemma3", "bloom", "opt", "gpt_neo", "mamba"])
 )
-def test_a_beam_wide_enough_gives_the_probability_itself(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@torch.inference_mode()
+def test_a_wide_beam_gives_the_exact_probability(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEST_TOKENS", BEST)
     forward, draw = random_model(family), np.random.default_rng(0)
     for differing in range(SUFFIX):
         ids = draw.integers(VOCABULARY, size=PREFIX + SUFFIX).tolist()
         prefix, suffix = ids[:PREFIX], ids[PREFIX:]
-        every = log_p_of_every(forward, prefix)
+        # The log-probability of each suffix, sampled from the best tokens, without cache and beams.
+        all_ids = torch.tensor(np.hstack([np.tile(prefix, (len(EVERY), 1)), EVERY]))
+        logits = forward.model(input_ids=all_ids, use_cache=False).logits[:, PREFIX - 1 : -1].double()
+        is_best = logits >= logits.topk(BEST, dim=-1).values[..., -1:]
+        log_p = torch.log_softmax(torch.where(is_best, logits, -math.inf), dim=-1)
+        every = log_p.gather(2, torch.tensor(EVERY)[..., None]).sum(dim=(1, 2)).numpy()
         # The likeliest suffix is one of those that can be drawn; a random one often is not.
         for text in (suffix, EVERY[every.argmax()].tolist()):
             word_for_word, window = every[(text == EVERY).all(axis=1)].item(), window_of([*prefix, *text])
-            exact = sum_near(every, text, differing)
+            is_near = [count_differing(other, text) <= differing for other in EVERY.tolist()]
+            exact = float(np.logaddexp.reduce(every[is_near]))
             assert bound_near_verbatim(forward, window, differing, len(EVERY)) == pytest.approx(exact, abs=1e-4)
             for beams in (1, 3):
                 assert word_for_word - 1e-4 <= bound_near_verbatim(forward, window, differing, beams) <= exact + 1e-4
 
 
-def test_as_many_tokens_as_the_suffix_has_make_everything_near() -> None:
+def test_everything_is_near_if_all_tokens_may_differ() -> None:
     window = window_of(list(range(VOCABULARY)) * 2, prefix=7)
     assert bound_near_verbatim(random_model("llama"), window, 3, 1) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
-    """As in the probability of the suffix word for word: its rank counts tokens that are strictly better."""
+def test_a_token_that_ties_with_the_last_best_token_is_a_best_token() -> None:
     forward = random_model("llama", vocabulary=60)
     with torch.no_grad():
         forward.model.get_output_embeddings().weight.zero_()
@@ -101,9 +88,7 @@ def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
 
 @pytest.fixture(scope="module")
 def planted(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> Extraction:
-    paths = DataPaths(tmp_path_factory.mktemp("planted"))
-    [found] = Search(taught.model, DOCUMENTS[:1], ASKED, Caches(paths)).run(lambda _: taught.forward)
-    return found
+    return taught.search(tmp_path_factory.mktemp("planted"), ASKED, DOCUMENTS[:1]).run(taught.load)[0]
 
 
 @pytest.fixture(scope="module")
@@ -111,31 +96,26 @@ def windows(taught: Taught, planted: Extraction) -> list[EncodedText]:
     return encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
 
 
-def test_word_for_word_is_the_bound_where_no_token_may_differ(
+def test_the_bound_without_differing_tokens_is_the_verbatim_probability(
     taught: Taught, planted: Extraction, windows: list[EncodedText]
 ) -> None:
     found = [bound_near_verbatim(taught.forward, window, 0, 20) for window in windows]
     np.testing.assert_allclose(found, planted.windows.log_p_top, atol=1e-3)
 
 
-@torch.inference_mode()
-def drawn(taught: Taught, window: EncodedText, draws: int) -> Counter[tuple[int, ...]]:
-    """Suffixes that transformers draws among the 40 best tokens, and how often each."""
-    prefix = [taught.model.start_token_id, *window.token_id[: window.first_scored].tolist()]
-    how = GenerationConfig(do_sample=True, top_k=40, pad_token_id=0, max_new_tokens=window.n_scored)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        found = taught.forward.model.generate(torch.tensor([prefix] * draws), generation_config=how)
-    return Counter(map(tuple, found[:, len(prefix) :].tolist()))
-
-
 @pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_draws_are_near_at_least_as_often_as_the_bound_says(
+@torch.inference_mode()
+def test_samples_are_near_at_least_as_often_as_the_bound(
     taught: Taught, planted: Extraction, windows: list[EncodedText], draws: int
 ) -> None:
     window = windows[planted.memorisation.strongest[0]]
     suffix = tuple(window.token_id[window.first_scored :].tolist())
-    found = drawn(taught, window, draws)
+    prefix = [taught.model.start_token_id, *window.token_id[: window.first_scored].tolist()]
+    how = GenerationConfig(do_sample=True, top_k=40, pad_token_id=0, max_new_tokens=window.n_scored)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        sampled = taught.forward.model.generate(torch.tensor([prefix] * draws), generation_config=how)
+    found = Counter(map(tuple, sampled[:, len(prefix) :].tolist()))
     bound = math.exp(bound_near_verbatim(taught.forward, window, 3, 20))
     hits = sum(times for suffix_drawn, times in found.items() if count_differing(suffix_drawn, suffix) <= 3)
     assert hits >= stats.binom.ppf(0.001, draws, bound) > 0.5 * draws

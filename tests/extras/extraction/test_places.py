@@ -1,4 +1,4 @@
-"""Where windows begin: by hand, and against a brute-force twin."""
+"""Starts of windows: by hand, and against a brute-force twin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_tiles_by_hand() -> None:
 
 
 @given(st.integers(0, 200), st.integers(1, 9), st.integers(1, 9))
-def test_every_token_behind_the_first_prefix_is_in_a_suffix(tokens: int, prefix: int, suffix: int) -> None:
+def test_every_token_after_the_first_prefix_is_in_a_suffix(tokens: int, prefix: int, suffix: int) -> None:
     starts = tile_document(np.arange(tokens), prefix, suffix)
     covered = {one + prefix + step for one in starts for step in range(suffix)}
     assert covered == (set(range(prefix, tokens)) if tokens >= prefix + suffix else set())
@@ -47,25 +47,20 @@ UNLIKELY = THRESHOLD - 25 * SLACK - 1
         ([(UNLIKELY, -1.0), (UNLIKELY, UNLIKELY)], [10, 20, 30, 40, 50]),
         # The first half of the second: those from there up to the second.
         ([(UNLIKELY, UNLIKELY), (-1.0, UNLIKELY), (UNLIKELY, UNLIKELY)], [50, 60, 70, 80, 90]),
-        # What is likely at the beginning has no window before it; at the end there may be room for some after the last.
+        # A likely beginning has no window before it. After a likely end there may be windows.
         ([(-1.0, UNLIKELY), (UNLIKELY, UNLIKELY)], []),
         ([(UNLIKELY, UNLIKELY), (UNLIKELY, -1.0)], [110, 120, 130, 140, 150]),
     ],
 )
-def test_only_the_halves_that_are_likely_call_for_fine_windows(
-    halves: list[tuple[float, float]], expected: list[int]
-) -> None:
-    """Windows every 100 characters, half a suffix later each 50."""
+def test_only_likely_halves_need_fine_windows(halves: list[tuple[float, float]], expected: list[int]) -> None:
     starts = [100 * number for number in range(len(halves))]
     half_on = [start + 50 for start in starts]
     assert choose_fine_starts(starts, half_on, np.array(halves).reshape(-1, 2), THRESHOLD, 25) == expected
 
 
 @given(st.data(), st.integers(2, 6), st.integers(2, 5))
-def test_no_likely_fine_window_is_missed_where_tokens_are_as_likely_behind_any_prefix(
-    data: st.DataObject, suffix: int, count: int
-) -> None:
-    """One character a token, whose log-probability depends on nothing else; every fine window is tried."""
+def test_no_likely_fine_window_is_missed(data: st.DataObject, suffix: int, count: int) -> None:
+    """Try every fine window. Each token is one character, and its log-probability does not depend on other tokens."""
     prefix, tokens = suffix, suffix * (count + 1)
     values = data.draw(st.lists(st.sampled_from([-0.1, -3.0, -9.0]), min_size=tokens, max_size=tokens))
 

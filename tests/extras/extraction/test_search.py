@@ -1,9 +1,8 @@
-"""Extraction from a tiny model that was taught one passage: what is there is found, and what is said of it is so."""
+"""The search for passages in a tiny model that was taught one passage, and the probabilities of its windows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,8 @@ from tokenizers import Tokenizer, processors
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.continuations import count_hits, generate_suffix
-from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.memorisation import MAX_GAP_CHARACTERS, THRESHOLDS, Windows
-from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at
-from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -33,48 +28,43 @@ FINE = ExtractionSettings(prefix=PREFIX, suffix=SUFFIX)
 TILED, GRID = (FINE.override(stride=stride) for stride in ("tiled", "chars:10"))
 
 
-Run = Callable[..., list[Extraction]]
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a data folder. Its cache makes repeated searches fast."""
+    return tmp_path_factory.mktemp("search")
 
 
-@pytest.fixture
-def run(taught: Taught, tmp_path: Path) -> Run:
-    def run_work(asked: ExtractionSettings, documents: Sequence[SearchedDocument] = DOCUMENTS) -> list[Extraction]:
-        search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
-        return search.run(lambda _: taught.forward)
-
-    return run_work
-
-
-def likely(windows: Windows) -> set[int]:
-    """The beginnings of windows whose suffix has at least the lowest threshold's probability."""
+def find_likely(windows: Windows) -> set[int]:
+    """Return the starts of the windows whose suffix reaches the lowest threshold."""
     return set(windows.start[windows.log_p_top >= math.log(THRESHOLDS[0])].tolist())
 
 
-def test_coarse_to_fine_finds_what_the_whole_grid_finds(run: Run) -> None:
-    planted, clean, short = run(GRID)
-    found = run(FINE)
-    on_grid = likely(planted.windows)
+def test_coarse_to_fine_finds_what_the_whole_grid_finds(taught: Taught, shared: Path) -> None:
+    settings = (GRID, FINE, TILED)
+    on_whole_grid, found, tiled = (taught.search(shared, asked).run(taught.load) for asked in settings)
+    planted, clean, short = on_whole_grid
+    on_grid = find_likely(planted.windows)
     assert len(on_grid) >= 5, len(on_grid)
-    assert likely(found[0].windows) >= on_grid
+    assert find_likely(found[0].windows) >= on_grid
     assert found[0].memorisation.covered[0] == pytest.approx(planted.memorisation.covered[0], abs=0.02)
     assert found[0].memorisation.longest_run > len(PASSAGE) / 2
-    # Where nothing is known, no window but the tiles is run.
-    assert likely(clean.windows) == likely(found[1].windows) == set()
-    assert len(found[1].windows) == len(run(TILED)[1].windows)
+    # An unknown document needs only the tiles.
+    assert find_likely(clean.windows) == find_likely(found[1].windows) == set()
+    assert len(found[1].windows) == len(tiled[1].windows)
     assert (len(short.windows), short.memorisation.covered) == (0, (0.0,) * len(THRESHOLDS))
 
 
-def test_what_it_costs_where_nothing_is_known(run: Run, taught: Taught) -> None:
+def test_an_unknown_document_costs_hardly_more_than_its_tiles(taught: Taught, tmp_path: Path) -> None:
     before = taught.forward.tokens_run
-    run(FINE, DOCUMENTS[1:2])
+    taught.search(tmp_path, FINE, DOCUMENTS[1:2]).run(taught.load)
     [tokens] = encode(taught.model, [DOCUMENTS[1].text])
     passes = (taught.forward.tokens_run - before) / len(tokens.token_id)
     assert passes <= (PREFIX + SUFFIX + 1) / SUFFIX * 1.05
 
 
 @torch.inference_mode()
-def test_probabilities_are_those_of_the_bare_model(run: Run, taught: Taught) -> None:
-    [planted] = run(FINE, DOCUMENTS[:1])
+def test_probabilities_are_those_of_the_bare_model(taught: Taught, shared: Path) -> None:
+    planted = taught.search(shared, FINE).run(taught.load)[0]
     encoded = encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), TILED.lengths)
     assert len(encoded) == len(planted.windows) > 20
     for number, window in enumerate(encoded):
@@ -97,10 +87,10 @@ def test_probabilities_are_those_of_the_bare_model(run: Run, taught: Taught) -> 
 
 
 @pytest.mark.parametrize("draws", [200, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: Path, draws: int) -> None:
-    """Continuations that transformers draws among the 40 best tokens against the probability from one pass."""
-    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
-    [planted] = search.run(lambda _: taught.forward)
+def test_samples_equal_a_passage_with_its_probability(taught: Taught, shared: Path, draws: int) -> None:
+    """Compare samples of transformers from the 40 best tokens with the probability from one pass."""
+    search = taught.search(shared, FINE)
+    planted = search.run(taught.load)[0]
     windows = planted.windows
     number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
     p = math.exp(windows.log_p_top[number])
@@ -111,9 +101,11 @@ def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: P
     assert count_hits(taught.forward, window, 20, seed=1) == count_hits(taught.forward, window, 20, seed=1)
 
 
-def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taught: Taught, tmp_path: Path) -> None:
-    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
-    [planted] = search.run(lambda _: taught.forward)
+def test_a_greedy_suffix_equals_the_passage_if_all_of_its_tokens_are_first_choices(
+    taught: Taught, shared: Path
+) -> None:
+    search = taught.search(shared, FINE)
+    planted = search.run(taught.load)[0]
     windows, text = planted.windows, planted.document.text
     chosen = [*np.flatnonzero(windows.reproduced_greedily)[:4], *np.flatnonzero(~windows.reproduced_greedily)[:4]]
     assert len(chosen) == 8
@@ -123,23 +115,21 @@ def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taugh
         assert same is bool(windows.reproduced_greedily[number])
 
 
-def test_a_run_that_is_stopped_goes_on(run: Run, taught: Taught, tmp_path: Path) -> None:
+def test_a_stopped_run_continues(taught: Taught, tmp_path: Path) -> None:
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
 
-    search = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path)))
     with pytest.raises(KeyboardInterrupt):
-        search.run(lambda _: taught.forward, stop)
-    left = Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_work()[1]
-    assert left < Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path / "other"))).count_work()[1]
-    run(TILED)
-    assert Search(taught.model, DOCUMENTS, TILED, Caches(DataPaths(tmp_path))).count_work()[1] == 0
+        taught.search(tmp_path, TILED).run(taught.load, stop)
+    left = taught.search(tmp_path, TILED).count_work()[1]
+    assert left < taught.search(tmp_path / "other", TILED).count_work()[1]
+    taught.search(tmp_path, TILED).run(taught.load)
+    assert taught.search(tmp_path, TILED).count_work()[1] == 0
 
 
-def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_path: Path) -> None:
-    """What a model's own settings of generation say of drawing is no part of the probability."""
-    search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
-    [planted] = search.run(lambda _: taught.forward)
+def test_the_generation_settings_of_a_model_change_nothing(taught: Taught, shared: Path) -> None:
+    search = taught.search(shared, FINE)
+    planted = search.run(taught.load)[0]
     number = int(planted.windows.log_p_top.argmax())
     window = search.encode_window(planted, number)
     plain = count_hits(taught.forward, window, 20, seed=0), generate_suffix(taught.model, taught.forward, window)
@@ -155,7 +145,7 @@ def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_pa
 
 
 @pytest.mark.parametrize("trim", [False, True])
-def test_coarse_suffixes_leave_no_gap_also_where_spans_leave_blanks_out(tmp_path: Path, trim: bool) -> None:
+def test_coarse_suffixes_leave_no_gap(tmp_path: Path, trim: bool) -> None:
     folder = save_model(tmp_path / "llama")
     file = folder / "tokenizer.json"
     written = file.read_text(encoding="utf-8").replace('"trim_offsets": false', f'"trim_offsets": {str(trim).lower()}')
@@ -171,7 +161,7 @@ def test_coarse_suffixes_leave_no_gap_also_where_spans_leave_blanks_out(tmp_path
     assert [int(window.char_start[0]) for window in windows] == starts[: len(windows)]
 
 
-def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) -> None:
+def test_an_end_token_of_the_tokenizer_is_in_no_window(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "llama")
     file = folder / "tokenizer.json"
     core = Tokenizer.from_file(str(file))
@@ -188,6 +178,6 @@ def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("stride", ["chars:0", "chars:x", "fine", "", "chars:-1"])
-def test_a_stride_that_is_none(stride: str) -> None:
+def test_an_unknown_stride_is_refused(stride: str) -> None:
     with pytest.raises(DataError, match="coarse-to-fine"):
         ExtractionSettings().override(stride=stride)

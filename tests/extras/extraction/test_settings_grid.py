@@ -1,4 +1,4 @@
-"""The grid of settings: every probability against the whole softmax, and the p-value that allows for all of them."""
+"""The grid of settings: probabilities against the whole softmax, and the p-value over all settings."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from taught import DOCUMENTS, Taught, filler
 from tiny_models import forward_of, save_model, tokenized
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.continuations import compare_given_text, generate_suffix
-from audit_pipeline.extras.extraction.defaults import WindowLengths
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.extras.extraction.settings_grid import (
     FROM_BEGINNING,
     NAMED_WAY,
@@ -34,9 +33,7 @@ from audit_pipeline.extras.extraction.settings_grid import (
     iterate_grid_rows,
 )
 from audit_pipeline.models.server_settings import Endpoint
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DECODINGS
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,28 +48,25 @@ NONE = SearchedDocument("none", "Two words.")
 
 @pytest.fixture(scope="module")
 def random(tmp_path_factory: pytest.TempPathFactory) -> Taught:
-    """A random model with room for the longest prefix."""
+    """Return a random model whose context fits the longest prefix."""
     folder = save_model(tmp_path_factory.mktemp("random") / "llama", max_position_embeddings=ROOM)
     model = tokenized(folder, folder / "data")
     return Taught(model, forward_of(model))
 
 
-def search(
-    taught: Taught, documents: Sequence[SearchedDocument], folder: Path, options: ExtractionSettings = ASKED
-) -> Search:
-    return Search(taught.model, documents, options, Caches(DataPaths(folder)))
-
-
 def run(taught: Taught, documents: Sequence[SearchedDocument], folder: Path) -> GridFindings:
-    found = search(taught, documents, folder).run_grid(lambda _: taught.forward)
+    found = taught.search(folder, ASKED, documents).run_grid(taught.load)
     assert found is not None
     return found
 
 
 @torch.inference_mode()
 def by_the_bare_model(taught: Taught, document: str, start: int, begin: int, end: int) -> np.ndarray:
-    """The log-probability of each token of the suffix between ``begin`` and ``end`` under each of ``WAYS``, the text
-    from ``start`` on before it, spelled out: [tokens, ways]."""
+    """Compute the log-probability of each token of a suffix under each of ``WAYS`` with the bare model.
+
+    The suffix lies between the characters ``begin`` and ``end``, and the text before it begins at ``start``. The result
+    has the shape (n_tokens, n_ways).
+    """
     [text] = encode(taught.model, [document[start:end]])
     ids = [taught.model.start_token_id, *text.token_id.tolist()]
     first = int((text.char_end + start <= begin).sum())
@@ -95,7 +89,7 @@ def by_the_bare_model(taught: Taught, document: str, start: int, begin: int, end
     return np.array(found)
 
 
-def test_every_setting_is_what_the_whole_softmax_gives(random: Taught, tmp_path: Path) -> None:
+def test_every_setting_equals_the_whole_softmax(random: Taught, tmp_path: Path) -> None:
     findings = run(random, [LONG], tmp_path)
     grid, [document] = findings.grid, findings.documents
     assert grid == Grid((25, 50, 100, 200, 0), (20, 30, 50), GridSetting(25, 50, *NAMED_WAY))
@@ -133,12 +127,11 @@ def test_every_setting_is_what_the_whole_softmax_gives(random: Taught, tmp_path:
     assert drawn_from_all["reached"] == 0
 
 
-def test_the_named_setting_is_the_search_itself(taught: Taught, tmp_path: Path) -> None:
-    """A taught model, whose context has no room for the usual prefixes: that of the search is in the grid."""
+def test_the_named_setting_equals_the_search(taught: Taught, tmp_path: Path) -> None:
     options = ExtractionSettings(prefix=12, suffix=50, stride="chars:1", grid=True)
     text = SearchedDocument("text", filler(70, 6))
-    asked = search(taught, [text], tmp_path, options)
-    [found], findings = asked.run(lambda _: taught.forward), asked.run_grid(lambda _: taught.forward)
+    asked = taught.search(tmp_path, options, [text])
+    [found], findings = asked.run(taught.load), asked.run_grid(taught.load)
     assert findings is not None
     assert findings.grid.prefixes == (12, FROM_BEGINNING)
     assert findings.grid.suffixes == (20, 30, 50)
@@ -157,7 +150,7 @@ def test_the_named_setting_is_the_search_itself(taught: Taught, tmp_path: Path) 
     assert (greedy == 0).tolist() == found.windows.reproduced_greedily[compared].tolist()
 
 
-def test_what_shares_a_batch_and_what_comes_first_changes_nothing(random: Taught, tmp_path: Path) -> None:
+def test_batches_and_order_change_nothing(random: Taught, tmp_path: Path) -> None:
     [together, *_] = run(random, [LONG, SHORT, NONE], tmp_path / "together").documents
     [nothing, short, again] = run(random, [NONE, SHORT, LONG], tmp_path / "other order").documents
     [alone] = run(random, [LONG], tmp_path / "alone").documents
@@ -174,28 +167,28 @@ def test_what_shares_a_batch_and_what_comes_first_changes_nothing(random: Taught
             np.testing.assert_allclose(other.log_p[prefix], log_p, atol=0.01, rtol=1e-5)
 
 
-def test_a_grid_is_planned_run_once_and_then_read(random: Taught, tmp_path: Path) -> None:
-    asked = search(random, [LONG, SHORT], tmp_path)
+def test_a_grid_is_run_once_and_then_read(random: Taught, tmp_path: Path) -> None:
+    asked = random.search(tmp_path, ASKED, [LONG, SHORT])
     planned, before = asked.count_grid_tokens(), random.forward.tokens_run
     [first, _] = run(random, [LONG, SHORT], tmp_path).documents
     assert 0 < planned <= random.forward.tokens_run - before
-    again = search(random, [LONG, SHORT], tmp_path)
+    again = random.search(tmp_path, ASKED, [LONG, SHORT])
     assert again.count_grid_tokens() == 0
     found = again.run_grid(lambda _: pytest.fail("everything is in the cache"))
     assert found is not None
     np.testing.assert_array_equal(found.documents[0].log_p[100], first.log_p[100])
 
 
-def test_there_is_none_unless_asked_for_and_none_of_an_interface(random: Taught, tmp_path: Path) -> None:
+def test_no_grid_without_a_request_or_for_a_server(random: Taught, tmp_path: Path) -> None:
     def never(_: object) -> NoReturn:
         pytest.fail("no model is run")
 
-    plain = search(random, [LONG], tmp_path, ASKED.override(grid=False))
+    plain = random.search(tmp_path, ASKED.override(grid=False), [LONG])
     assert (plain.run_grid(never), plain.count_grid_tokens()) == (None, 0)
     endpoint = Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm", top_logprobs=40)
     entry = random.model.entry.model_copy(update={"endpoint": endpoint})
     model = replace(random.model, located=replace(random.model.located, entry=entry))
-    behind = Search(model, [LONG], ASKED, Caches(DataPaths(tmp_path)))
+    behind = random._replace(model=model).search(tmp_path, ASKED, [LONG])
     assert (behind.run_grid(never), behind.count_grid_tokens()) == (None, 0)
 
 
@@ -210,24 +203,24 @@ def test_the_lengths_of_a_search_are_in_the_grid() -> None:
 
 
 def of(values: Sequence[Sequence[float]], prefix: int = 25) -> DocumentGrid:
-    """A document with these log-probabilities [settings, places] at one prefix length."""
+    """Return a document with log-probabilities of shape (n_settings, n_places) at one prefix length."""
     return DocumentGrid({prefix: np.arange(len(values[0]))}, {prefix: np.array(values)})
 
 
 def test_p_values_by_hand() -> None:
     held_out = [of([[-2], [-3]]), of([[-3], [-4]]), of([[-4], [-5]])]
-    # The strongest of four at the first setting, as one of the others is at the second: 2 of 4 are as small as 1 / 4.
+    # The document is the strongest of four at the first setting, another document at the second: 2 of 4.
     assert compute_grid_p_values([of([[-1], [-9]])], held_out) == [0.5]
     assert compute_grid_p_values([of([[-1], [-1]])], held_out) == [0.25]
-    # A tie counts against significance: the two strongest at the first setting have a rank of 2 / 4, and 3 of 4 have
-    # that or a smaller one at some setting.
+    # A tie counts against significance. The two strongest at the first setting have a rank of 2 / 4. Three of four
+    # documents have this rank or a smaller rank at some setting.
     assert compute_grid_p_values([of([[-2], [-9]])], held_out) == [0.75]
     # A suffix that cannot be drawn is the weakest; a document without one has no p-value.
     assert compute_grid_p_values([of([[-math.inf], [-math.inf]]), DocumentGrid({}, {})], held_out) == [1.0, None]
     assert compute_grid_p_values([of([[-1], [-9]])], [DocumentGrid({}, {})]) == [None]
 
 
-def test_a_setting_that_a_compared_document_lacks_is_left_out() -> None:
+def test_a_setting_that_a_compared_document_lacks_is_skipped() -> None:
     def both(first: float, second: float) -> DocumentGrid:
         return DocumentGrid({25: np.arange(1), 200: np.arange(1)}, {25: np.array([[first]]), 200: np.array([[second]])})
 
@@ -238,9 +231,9 @@ def test_a_setting_that_a_compared_document_lacks_is_left_out() -> None:
 
 
 def test_equally_many_suffixes_are_compared_on_both_sides() -> None:
-    """Nineteen held-out documents of three suffixes, whose middle one is the strongest, and a longer audited one."""
+    """Compare a long document with 19 held-out documents of three suffixes. Their middle suffix is the strongest."""
     held_out = [of([[-9.0, -1.0, -9.0]])] * 19
-    # Of five, the first, the third and the last: none is as strong; of one suffix, the first of each is compared.
+    # The first, the third and the last of five suffixes are compared. A single suffix is compared with the first.
     assert compute_grid_p_values([of([[-8.0, 0.0, -8.0, 0.0, -8.0]])], held_out) == [1.0]
     assert compute_grid_p_values([of([[-8.5]])], held_out) == [0.05]
 
@@ -252,8 +245,8 @@ def test_equally_many_suffixes_are_compared_on_both_sides() -> None:
         )
     )
 )
-def test_at_most_a_share_of_a_of_any_set_has_a_p_value_of_a(values: list[list[float]]) -> None:
-    """The p-value of each of a set against the others: where it could as well be any of them, P(p <= a) <= a."""
+def test_p_values_of_a_set_are_valid(values: list[list[float]]) -> None:
+    """Check P(p <= a) <= a if each document of a set is compared with the others."""
     documents = [of([[value] for value in own]) for own in values]
     p_values = []
     for number, document in enumerate(documents):
@@ -263,8 +256,8 @@ def test_at_most_a_share_of_a_of_any_set_has_a_p_value_of_a(values: list[list[fl
         assert sum(value is not None and value <= level + 1e-12 for value in p_values) <= level * len(documents) + 1e-9
 
 
-def test_what_a_model_gives_in_place_of_a_suffix(taught: Taught, tmp_path: Path) -> None:
-    [planted] = (asked := search(taught, DOCUMENTS[:1], tmp_path, CLOSE)).run(lambda _: taught.forward)
+def test_greedy_text_is_compared_with_the_suffix(taught: Taught, tmp_path: Path) -> None:
+    [planted] = (asked := taught.search(tmp_path, CLOSE, DOCUMENTS[:1])).run(taught.load)
     windows, text = planted.windows, planted.document.text
     greedy, other = np.flatnonzero(windows.reproduced_greedily)[0], int(windows.log_p.argmin())
     suffix, other_suffix = (text[windows.begin[number] : windows.end[number]] for number in (greedy, other))

@@ -1,4 +1,4 @@
-"""Texts by workers: the rows of a run in process, whatever dies, for every kind of pass; without Ray."""
+"""Texts run by workers: the rows equal those of a run in process, for every kind of pass, without Ray."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from local_pool import LocalBackend, make_local_backend
+from local_pool import LocalPool
 from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.errors import ClusterError, ModelError, TransientError
-from audit_pipeline.extras.extraction.defaults import WindowLengths
+from audit_pipeline.extras.extraction import WindowLengths
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
 from audit_pipeline.extras.ray import ray_backend
 from audit_pipeline.extras.ray.ray_backend import Worker
@@ -36,14 +36,14 @@ from audit_pipeline.token_statistics.tokens import encode_prefix
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TEXTS = [f"{number} {SENTENCES[number % len(SENTENCES)]} {SENTENCES[number % 5]}" for number in range(240)]
+TEXTS = [f"{number} {SENTENCES[number % len(SENTENCES)]} {SENTENCES[number % 5]}" for number in range(80)]
 KINDS_OF_PASS: tuple[Kind, ...] = ("base", "topk", "logits", "renyi", "temperatures")
 Model = Callable[[str], tuple[TokenizedModel, DataPaths]]
 
 
 @pytest.fixture
 def llama(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> Model:
-    """The model over a data folder of its own, as each process would find it."""
+    """Return a function that builds the model with its own data folder, as in another process."""
 
     def made(name: str) -> tuple[TokenizedModel, DataPaths]:
         return tokenized(tiny_folder("llama"), tmp_path / name), DataPaths(tmp_path / name)
@@ -57,7 +57,7 @@ def keys_of(model: TokenizedModel, paths: DataPaths, kind: Kind) -> list[str]:
 
 
 def require_same(one: pa.Table, other: pa.Table) -> None:
-    """The same rows, those with numbers of the model's within what batches of other texts may change."""
+    """Check that rows are equal. Numbers of the model may differ by the effect of other batches."""
     assert len(one) == len(other) > 0
     tables = [table.sort_by([(name, "ascending") for name in ("text_sha256", "key")]) for table in (one, other)]
     for name in one.schema.names:
@@ -72,12 +72,12 @@ def require_same(one: pa.Table, other: pa.Table) -> None:
 
 
 def both_ways(
-    monkeypatch: pytest.MonkeyPatch, llama: Model, repeated: frozenset[int], **options: object
-) -> tuple[TokenizedModel, DataPaths, DataPaths, LocalBackend, RunSummary]:
+    monkeypatch: pytest.MonkeyPatch, llama: Model, repeated: tuple[int, ...], **options: object
+) -> tuple[TokenizedModel, DataPaths, DataPaths, LocalPool, RunSummary]:
     on_this_machine, ours = llama("here")
     expected = compute(on_this_machine, TEXTS, ours, lambda: open_backend(on_this_machine, ours, "cpu"), **options)  # type: ignore[arg-type]
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths, repeated=repeated)
+    local = LocalPool(monkeypatch, model, paths, *repeated)
     summary = compute(model, TEXTS, paths, lambda: local.backend, **options)  # type: ignore[arg-type]
     # Batches, and what they are padded with, are others.
     varying: dict[str, Any] = {"seconds": 0.0, "branch_tokens": 0}
@@ -85,35 +85,35 @@ def both_ways(
     return model, ours, paths, local, summary
 
 
-def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_path, monkeypatch, llama):
-    model, ours, theirs, local, summary = both_ways(monkeypatch, llama, frozenset({1, 3}), kinds=KINDS_OF_PASS)
-    assert (summary.texts_computed, summary.texts_from_cache) == (240, 0)
+def test_rows_equal_those_in_process_without_losses_or_duplicates(tmp_path, monkeypatch, llama):
+    model, ours, theirs, local, summary = both_ways(monkeypatch, llama, (1, 3), kinds=KINDS_OF_PASS)
+    assert (summary.texts_computed, summary.texts_from_cache) == (len(TEXTS), 0)
     for kind in KINDS_OF_PASS:
         require_same(*(read_statistics(model, TEXTS, paths, kind) for paths in (ours, theirs)))
         # A row that a dead worker wrote as well may be there twice, and is read once.
         assert set(keys_of(model, theirs, kind)) == set(keys_of(model, ours, kind))
     assert len(local.given) >= 10
     again = compute(model, TEXTS, theirs, lambda: pytest.fail("everything is in the cache"), kinds=KINDS_OF_PASS)
-    assert (again.texts_computed, again.texts_from_cache) == (0, 240)
+    assert (again.texts_computed, again.texts_from_cache) == (0, len(TEXTS))
 
 
-def test_branches_come_along_and_modes_of_cached_texts_with_them(monkeypatch, llama) -> None:
-    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, frozenset({0}), branch_steps=3)
+def test_branches_and_modes_equal_those_in_process(monkeypatch, llama) -> None:
+    model, ours, theirs, _, summary = both_ways(monkeypatch, llama, (0,), branch_steps=1)
     assert summary.branch_tokens > 0
-    require_same(*(read_branches(model, TEXTS, paths, 3) for paths in (ours, theirs)))
-    # Longer ones, whose texts are in the cache: the driver hands their modes to the workers.
-    local = make_local_backend(monkeypatch, model, theirs)
-    compute(model, TEXTS, theirs, lambda: local.backend, branch_steps=5)
-    compute(model, TEXTS, ours, lambda: open_backend(model, ours, "cpu"), branch_steps=5)
-    require_same(*(read_branches(model, TEXTS, paths, 5) for paths in (ours, theirs)))
+    require_same(*(read_branches(model, TEXTS, paths, 1) for paths in (ours, theirs)))
+    # The texts of longer branches are in the cache. The driver sends their modes to the workers.
+    local = LocalPool(monkeypatch, model, theirs)
+    compute(model, TEXTS, theirs, lambda: local.backend, branch_steps=2)
+    compute(model, TEXTS, ours, lambda: open_backend(model, ours, "cpu"), branch_steps=2)
+    require_same(*(read_branches(model, TEXTS, paths, 2) for paths in (ours, theirs)))
 
 
-def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, llama) -> None:
+def test_prefixed_texts_and_windows_equal_those_in_process(monkeypatch, llama) -> None:
     model, ours = llama("here")
     theirs = llama("there")[1]
-    local = make_local_backend(monkeypatch, model, theirs, repeated=frozenset({0}))
+    local = LocalPool(monkeypatch, model, theirs, 0)
     prefix = encode_prefix(model, SENTENCES[0][:40])
-    windows = [one for text in TEXTS[:60] for one in encode_windows_at(model, text, [0, 5, 10], WindowLengths(10, 8))]
+    windows = [one for text in TEXTS[:30] for one in encode_windows_at(model, text, [0, 5, 10], WindowLengths(10, 8))]
     short = [text[:60] for text in TEXTS]
     for paths, backend in ((ours, open_backend(model, ours, "cpu")), (theirs, local.backend)):
         compute_prefixed(model, short, prefix, paths, lambda backend=backend: backend)  # type: ignore[misc]
@@ -123,9 +123,9 @@ def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, 
     assert local.given
 
 
-def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama) -> None:
+def test_an_interrupted_run_keeps_written_rows(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
+    local = LocalPool(monkeypatch, model, paths)
 
     def stop(progress: Progress) -> None:
         raise KeyboardInterrupt
@@ -134,15 +134,15 @@ def test_a_run_that_is_killed_keeps_what_workers_have_written(monkeypatch, llama
     with pytest.raises(KeyboardInterrupt):
         compute(model, TEXTS, paths, lambda: local.backend, on_progress=stop)
     written = len(set(keys_of(model, paths, "base")))
-    assert 0 < written < 240
+    assert 0 < written < len(TEXTS)
     summary = compute(model, TEXTS, paths, lambda: local.backend)
-    assert (summary.texts_from_cache, summary.texts_computed) == (written, 240 - written)
+    assert (summary.texts_from_cache, summary.texts_computed) == (written, len(TEXTS) - written)
     assert sorted(keys_of(model, paths, "base")) == sorted(set(keys_of(model, paths, "base")))
 
 
 def test_workers_do_not_read_the_cache(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
+    local = LocalPool(monkeypatch, model, paths)
     at_work: list[bool] = []
     run = Worker.run
 
@@ -166,36 +166,36 @@ def test_workers_do_not_read_the_cache(monkeypatch, llama) -> None:
     assert len(local.given) >= 8
 
 
-def test_texts_without_tokens_are_the_drivers(monkeypatch, llama) -> None:
+def test_texts_without_tokens_are_not_sent_to_workers(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
+    local = LocalPool(monkeypatch, model, paths)
     summary = compute(model, ["", *TEXTS[:3]], paths, lambda: local.backend)
     assert (summary.texts_without_tokens, sum(local.given)) == (1, 3)
     assert len(read_statistics(model, ["", *TEXTS[:3]], paths)) == 4
 
 
 @pytest.mark.parametrize("changed", ["model_fingerprint", "weights_digest", "tokenizer_fingerprint"])
-def test_a_worker_that_has_another_model_refuses(monkeypatch, llama, changed) -> None:
+def test_a_worker_with_another_model_refuses(monkeypatch, llama, changed) -> None:
     model, paths = llama("there")
     other = replace(model, identity=replace(model.identity, **{changed: "0" * 24}))
-    local = make_local_backend(monkeypatch, other, paths)
+    local = LocalPool(monkeypatch, other, paths)
     with pytest.raises(ClusterError, match=f"or other files of llama, than the main process: {changed} is"):
         compute(other, TEXTS, paths, lambda: local.backend)
     assert keys_of(model, paths, "base") == []
 
 
-def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
+def test_a_worker_with_other_packages_refuses(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
+    local = LocalPool(monkeypatch, model, paths)
     versions = iter([package_versions(), {**package_versions(), "torch": "1.0"}])
     monkeypatch.setattr(ray_backend, "package_versions", lambda: next(versions))
     with pytest.raises(ClusterError, match=r"has other packages.*torch is 1\.0"):
         compute(model, TEXTS, paths, lambda: local.backend)
 
 
-def test_one_model_at_a_time_has_workers(monkeypatch, llama) -> None:
+def test_one_model_has_workers_at_a_time(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    first, second = (make_local_backend(monkeypatch, model, paths) for _ in range(2))
+    first, second = (LocalPool(monkeypatch, model, paths) for _ in range(2))
     compute(model, TEXTS[:2], paths, lambda: first.backend)
     compute(model, TEXTS[2:4], paths, lambda: second.backend)
     assert first.backend._pool is None
@@ -204,32 +204,32 @@ def test_one_model_at_a_time_has_workers(monkeypatch, llama) -> None:
     assert len(read_statistics(model, TEXTS[:6], paths)) == 6
 
 
-def test_workers_are_reported_and_so_is_a_long_wait(monkeypatch, llama) -> None:
+def test_workers_and_a_long_wait_are_reported(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths, timeouts=1)
+    local = LocalPool(monkeypatch, model, paths, timeouts=1)
     assert local.backend.described == "run by 2 workers of a Ray cluster"
     compute(model, TEXTS[:2], paths, lambda: local.backend)
     assert local.messages[0] == "llama: 2 workers of 1 CPU each in the Ray cluster"
-    assert "no shard was finished for 0 minutes" in local.messages[1]
+    assert "finished no shard for 0 minutes" in local.messages[1]
     monkeypatch.setattr(ray_backend, "_LIMIT_SECONDS", 0.0)
-    slow = make_local_backend(monkeypatch, model, paths, timeouts=1)
+    slow = LocalPool(monkeypatch, model, paths, timeouts=1)
     with pytest.raises(ClusterError, match=r"finished no shard for 0 hours.*Repeat the command"):
         compute(model, TEXTS[2:4], paths, lambda: slow.backend)
     assert slow.backend._pool is None
 
 
-def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, llama, tiny) -> None:
+def test_a_model_for_this_process_connects_to_no_cluster(monkeypatch, llama, tiny) -> None:
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
+    local = LocalPool(monkeypatch, model, paths)
     monkeypatch.setattr(ray_backend, "connect_cluster", lambda engine: pytest.fail("Ray is started"))
     monkeypatch.setattr(local.backend, "_load", lambda: tiny("llama")[1])
     assert local.backend.local_backend is local.backend.local_backend
-    assert not local.pools
+    assert not local.given
 
 
 def test_the_workers_end_before_the_model_is_loaded_here(monkeypatch, llama, tiny) -> None:
     model, paths = llama("there")
-    local = make_local_backend(monkeypatch, model, paths)
+    local = LocalPool(monkeypatch, model, paths)
     compute(model, TEXTS[:2], paths, lambda: local.backend)
 
     def load() -> ForwardPass:
@@ -243,7 +243,7 @@ def test_the_workers_end_before_the_model_is_loaded_here(monkeypatch, llama, tin
     assert len(read_statistics(model, TEXTS[:4], paths)) == 4
 
 
-def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, llama) -> None:
+def test_this_process_sends_requests_to_an_endpoint(monkeypatch, llama) -> None:
     model, paths = llama("there")
     asked = replace(
         model,
@@ -258,13 +258,13 @@ def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, lla
     assert messages == ["llama runs on a server. This process sends the requests, without Ray."]
 
 
-def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, llama) -> None:
+def test_the_cause_decides_if_an_error_of_a_worker_is_transient(monkeypatch, llama) -> None:
     model, paths = llama("there")
 
     def unreachable(*given: object) -> TokenizedModel:
         raise ModelError("the hub does not answer") from ConnectionError("no route")
 
-    local = make_local_backend(monkeypatch, model, paths)
+    local = LocalPool(monkeypatch, model, paths)
     monkeypatch.setattr(ray_backend, "load_tokenized", unreachable)
     with pytest.raises(TransientError, match="the hub does not answer") as raised:
         compute(model, TEXTS[:2], paths, lambda: local.backend)

@@ -1,4 +1,4 @@
-"""Ray itself: two nodes of this machine, and kill -9 of a worker, a node and a driver in mid shard."""
+"""Ray itself: two nodes on this machine, and kill -9 of a worker, a node and a driver during a shard."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CLI = (
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Nodes]:
-    """The one cluster of a test session."""
+    """Start the only cluster of a test session."""
     pytest.importorskip("ray")
     with two_nodes() as started:
         yield started
@@ -46,10 +46,9 @@ def nodes() -> Iterator[Nodes]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that takes some seconds for the texts: what is killed is at work.
+    """Save a model that needs some seconds for the texts, so that killed processes are at work.
 
-    Its weights are small, so that its log-probabilities are far from certainty, as a trained model's are: large random
-    weights in eight layers make more of float32's rounding than the 1e-5 that is asked for.
+    Its weights are small. Large random weights in eight layers increase float32's rounding to more than 1e-5.
     """
     made = tmp_path_factory.mktemp("slower") / "slower"
     sizes = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8}
@@ -93,8 +92,19 @@ def rows(model: TokenizedModel, data: Path) -> list[str]:
     return [key for part in list_parts(base) for key in read_part(part, ["key"]).column("key").to_pylist()]
 
 
-def require_rows_of_a_run_in_process(model: TokenizedModel, texts: list[str], data: Path, apart: Path) -> None:
-    here = DataPaths(apart)
+def test_a_killed_worker_and_node_lose_and_duplicate_nothing(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
+    data, texts = tmp_path / "data", texts_of("first")
+    model = tokenized(folder, tmp_path / "known")
+    driver = start(folder, data, texts, nodes)
+    until(driver, lambda: bool(nodes.at_work()))
+    nodes.at_work()[0].kill()
+    until(driver, lambda: bool(rows(model, data)) and bool(nodes.at_work(SECOND)))
+    nodes.kill_second_node()
+    output = ended(driver)
+    assert f"{COUNT} texts: 0 from the cache, {COUNT} computed" in output
+    assert "finished no shard for" in output
+    assert sorted(rows(model, data)) == sorted(set(rows(model, data)))
+    here = DataPaths(tmp_path / "here")
     compute(model, texts, here, lambda: open_backend(model, here, "cpu"))
     expected = {row["text_sha256"]: row for row in read_statistics(model, texts, here).to_pylist()}
     found = {row["text_sha256"]: row for row in read_statistics(model, texts, DataPaths(data)).to_pylist()}
@@ -103,27 +113,12 @@ def require_rows_of_a_run_in_process(model: TokenizedModel, texts: list[str], da
         assert row["token_id"] == found[sha256]["token_id"]
         for name in ("logprob", "mean", "std"):
             np.testing.assert_allclose(found[sha256][name], row[name], rtol=1e-5, atol=1e-5)
-
-
-def test_a_worker_and_a_node_die_and_nothing_is_lost_or_doubled(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
-    data, texts = tmp_path / "data", texts_of("first")
-    model = tokenized(folder, tmp_path / "known")
-    driver = start(folder, data, texts, nodes)
-    until(driver, lambda: bool(nodes.at_work()))
-    nodes.at_work()[0].kill()
-    until(driver, lambda: bool(rows(model, data)) and bool(nodes.at_work(SECOND)))
-    nodes.kill_node(SECOND)
-    output = ended(driver)
-    assert f"{COUNT} texts: 0 from the cache, {COUNT} computed" in output
-    assert "no shard was finished for" in output
-    assert sorted(rows(model, data)) == sorted(set(rows(model, data)))
-    require_rows_of_a_run_in_process(model, texts, data, tmp_path / "here")
     again = ended(start(folder, data, texts, nodes))
     assert f"{COUNT} texts: {COUNT} from the cache, 0 computed" in again
     assert "loading" not in again
 
 
-def test_a_killed_driver_loses_nothing_that_workers_have_written(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
+def test_a_killed_driver_loses_no_written_rows(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
     data, texts = tmp_path / "data", texts_of("second")
     model = tokenized(folder, tmp_path / "known")
     driver = start(folder, data, texts, nodes)
@@ -143,7 +138,7 @@ def test_a_killed_driver_loses_nothing_that_workers_have_written(tmp_path: Path,
     assert len(rows(model, data)) == COUNT
 
 
-def test_what_is_wrong_with_a_model_is_one_line_as_in_process(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
+def test_an_error_of_a_worker_is_one_line(tmp_path: Path, folder: Path, nodes: Nodes) -> None:
     broken = save_model(tmp_path / "broken", "llama")
     [file] = broken.glob("*.safetensors")
     weights = {name: torch.full_like(tensor, torch.nan) for name, tensor in load_file(file).items()}

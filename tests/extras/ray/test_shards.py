@@ -1,4 +1,4 @@
-"""Work in shards: every text in one of them, with all that is its own."""
+"""Shards of work: every text is in one shard, with its data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ sizes = st.lists(st.integers(0, 160), max_size=40)
 
 
 def work_of(sizes: list[int], steps: int = 0, prefix: Prefix | None = None) -> Work:
-    """A text of each size; every third one lacks its branches alone."""
+    """Return work with a text of each size. Every third text lacks only its branches."""
     ids = [np.arange(size, dtype=np.int32) for size in sizes]
     encoded = [EncodedText(f"sha{number}", own, own, own, 7, 0) for number, own in enumerate(ids)]
     lacking = [frozenset({"branches"} if steps and number % 3 == 0 else {"base"}) for number in range(len(sizes))]
@@ -29,7 +29,7 @@ def work_of(sizes: list[int], steps: int = 0, prefix: Prefix | None = None) -> W
 
 
 @given(sizes, st.integers(1, 5), st.integers(1, 4000), st.sampled_from([0, 3]))
-def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, workers, most, steps) -> None:
+def test_every_window_is_in_one_shard_with_the_data_of_its_text(sizes, workers, most, steps) -> None:
     work = work_of(sizes, steps)
     shards = split_into_shards(work, workers, most)
     whole = [window for shard in shards for window in shard.windows]
@@ -49,7 +49,7 @@ def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, work
         assert own.distinct == 1 or tokens <= max(most, 2000)
 
 
-def test_like_lengths_are_together_and_the_longest_come_first() -> None:
+def test_shards_have_similar_lengths_and_the_longest_is_first() -> None:
     shards = split_into_shards(work_of([10, 49, 20, 49, 30, 15] * 100), 1, 4000)
     longest = [max(window.length for window in shard.windows) for shard in shards]
     shortest = [min(window.length for window in shard.windows) for shard in shards]
@@ -58,11 +58,11 @@ def test_like_lengths_are_together_and_the_longest_come_first() -> None:
 
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, 4), (2, 8), (100, 10)])
-def test_every_worker_gets_several_shards_but_no_tiny_ones(workers: int, expected: int) -> None:
+def test_every_worker_gets_several_shards_of_sufficient_size(workers: int, expected: int) -> None:
     assert len(split_into_shards(work_of([39] * 500), workers, 20_000)) == pytest.approx(expected, abs=1)
 
 
-def test_a_prefix_goes_along_and_counts() -> None:
+def test_a_prefix_belongs_to_each_shard_and_counts() -> None:
     prefix = Prefix("sha", tuple(range(101)))
     shards = split_into_shards(work_of([9] * 100, prefix=prefix), 1, 10_000)
     assert {shard.work.prepared.prefix for shard in shards} == {prefix}

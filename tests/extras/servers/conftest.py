@@ -1,4 +1,4 @@
-"""A tiny model that counts, its server, and entries for it."""
+"""Fixtures that the tests of servers share: a tiny model that counts, its server, and back ends for it."""
 
 from __future__ import annotations
 
@@ -11,41 +11,25 @@ from fake_endpoint import FakeEndpoint, save_counting_model
 from tiny_models import forward_of, tokenized
 
 from audit_pipeline.extras.servers.backend import EndpointBackend
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Budget
 from audit_pipeline.token_statistics.forward import ForwardPass
 
-QUICK = RetryPolicy(attempts=3, first_pause=0.01, max_pause=0.01)
 Loaded = tuple[TokenizedModel, ForwardPass]
-Entry = Callable[..., TokenizedModel]
-
-
-@pytest.fixture(scope="session")
-def counting_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_counting_model(tmp_path_factory.mktemp("counting") / "plain")
 
 
 @pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder for what is the same in all tests: converted tokenizers, and rows computed in this process."""
+    """Return a data folder for converted tokenizers and for rows that all tests share."""
     return tmp_path_factory.mktemp("counting-data")
 
 
 @pytest.fixture(scope="session")
-def counting(counting_folder: Path, kept: Path) -> Loaded:
-    """The model in memory, as every server runs it."""
-    model = tokenized(counting_folder, kept)
-    return model, forward_of(model)
-
-
-@pytest.fixture(scope="session")
-def starting(tmp_path_factory: pytest.TempPathFactory, kept: Path) -> Loaded:
-    """The same, with a tokenizer that puts a start token in front by itself."""
-    folder = save_counting_model(tmp_path_factory.mktemp("counting") / "starting", adds_bos=True)
-    model = tokenized(folder, kept)
+def counting(tmp_path_factory: pytest.TempPathFactory, kept: Path) -> Loaded:
+    model = tokenized(save_counting_model(tmp_path_factory.mktemp("counting") / "plain"), kept)
     return model, forward_of(model)
 
 
@@ -56,57 +40,73 @@ def server(counting: Loaded, one_thread: None) -> Iterator[FakeEndpoint]:
 
 
 @pytest.fixture
-def behind(server: FakeEndpoint, kept: Path) -> Entry:
-    """The model behind the server, by dialect and what else an endpoint or an entry says."""
+def behind(kept: Path, request: pytest.FixtureRequest) -> Callable[..., TokenizedModel]:
+    """Return a function that builds the model of a server. Its keywords are settings of the endpoint."""
 
-    def make(dialect: str = "vllm", entry: dict[str, Any] | None = None, **endpoint: Any) -> TokenizedModel:
-        given = {"url": server.url, "model": "tiny", "dialect": dialect, **endpoint}
+    def build(
+        dialect: str = "vllm",
+        entry: dict[str, Any] | None = None,
+        *,
+        server: FakeEndpoint | None = None,
+        **endpoint: Any,
+    ) -> TokenizedModel:
+        server = server or request.getfixturevalue("server")
+        settings = {"url": server.url, "model": "tiny", "dialect": dialect, **endpoint}
+        fields = {"window": 100, **(entry or {}), "backend": "openai", "endpoint": settings}
         if dialect == "llama_cpp":
             server.form, server.bos, server.takes = "llama_cpp", server.model.start_token_id, (str,)
-            entry = {"start_token_policy": "tokenizer", **(entry or {})}
-        fields = {"window": 100, **(entry or {}), "backend": "openai", "endpoint": given}
+            fields["start_token_policy"] = "tokenizer"
         return tokenized(server.model.located.folder, kept, **fields)
 
-    return make
+    return build
+
+
+def make_client(
+    model: TokenizedModel, budget: Budget | None = None, notify: Callable[[str], None] = print
+) -> EndpointClient:
+    assert model.entry.endpoint is not None
+    patience = RetryPolicy(attempts=3, first_pause=0.01, max_pause=0.01)
+    return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), notify=notify, patience=patience)
 
 
 @pytest.fixture
-def asking() -> Callable[..., EndpointClient]:
-    """A client that does not wait long."""
+def probe(behind: Callable[..., TokenizedModel]) -> Callable[..., ProbeResult]:
+    """Return a function that probes a server."""
 
-    def make(
-        model: TokenizedModel, budget: Budget | None = None, notify: Callable[[str], None] = print
-    ) -> EndpointClient:
-        assert model.entry.endpoint is not None
-        return EndpointClient(model.entry.name, model.entry.endpoint, budget or Budget(), notify=notify, patience=QUICK)
+    def run(*arguments: Any, **settings: Any) -> ProbeResult:
+        model = behind(*arguments, **settings)
+        return probe_endpoint(model, make_client(model))
 
-    return make
+    return run
 
 
-@pytest.fixture
-def probe(behind: Entry, asking: Callable[..., EndpointClient]) -> Callable[..., ProbeResult]:
-    """Try out the model behind the server."""
-
-    def make(*arguments: Any, **given: Any) -> ProbeResult:
-        model = behind(*arguments, **given)
-        return probe_endpoint(model, asking(model))
-
-    return make
+@pytest.fixture(scope="session")
+def probes() -> dict[object, ProbeResult]:
+    """Return the results of probes. They are equal for all servers of the same model and the same kind."""
+    return {}
 
 
 @pytest.fixture
-def ready(behind: Entry, asking: Callable[..., EndpointClient]) -> Callable[..., EndpointBackend]:
-    """The model behind the server, probed; ``probed`` is what the probe would find."""
+def ready(
+    behind: Callable[..., TokenizedModel], probes: dict[object, ProbeResult], request: pytest.FixtureRequest
+) -> Callable[..., EndpointBackend]:
+    """Return a function that builds the back end of a server. The server is probed once per session and kind."""
 
-    def make(
-        *arguments: Any,
+    def build(
+        dialect: str = "vllm",
+        entry: dict[str, Any] | None = None,
+        *,
+        server: FakeEndpoint | None = None,
         budget: Budget | None = None,
         notify: Callable[[str], None] = print,
-        probed: ProbeResult | None = None,
-        **given: Any,
+        **endpoint: Any,
     ) -> EndpointBackend:
-        model = behind(*arguments, **given)
-        client = asking(model, budget, notify)
-        return EndpointBackend(model, client, probed or probe_endpoint(model, client))
+        server = server or request.getfixturevalue("server")
+        model = behind(dialect, entry, server=server, **endpoint)
+        kind = (server.model.located.folder, dialect, tuple(server.takes), model.entry.start_token_policy)
+        if kind not in probes:
+            probes[kind] = probe_endpoint(model, make_client(model))
+            server.requests.clear()
+        return EndpointBackend(model, make_client(model, budget, notify), probes[kind])
 
-    return make
+    return build

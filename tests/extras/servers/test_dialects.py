@@ -1,4 +1,4 @@
-"""What is read from an answer of each kind of server, without a server, and which answers are refused."""
+"""The content of valid answers of each kind of server, and invalid answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ OWN: Mapping[DialectName, tuple[Any, ...]] = {
 def read(
     dialect: DialectName, place: tuple[Any, ...] = (), value: object = None, best: int = 1
 ) -> Mapping[str, npt.NDArray[Any]]:
-    """What is read where ``value`` stands at a place of the answer; ...: nothing does."""
+    """Parse an answer with ``value`` at a position. ``...``: nothing at this position."""
     answer = deepcopy(ANSWERS[dialect])
     if place:
         holder = reduce(getitem, place[:-1], answer)
@@ -87,7 +87,7 @@ def read(
 
 
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_an_answer_is_read_token_by_token(dialect: DialectName) -> None:
+def test_each_dialect_is_parsed(dialect: DialectName) -> None:
     values, traits = read(dialect), DIALECT_TRAITS[dialect]
     expected = {
         "logprob": [-1.5, -0.25],
@@ -102,14 +102,14 @@ def test_an_answer_is_read_token_by_token(dialect: DialectName) -> None:
     "placeholder", [-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5]
 )
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_placeholder_is_no_log_probability(dialect: DialectName, placeholder: float | None) -> None:
+def test_placeholders_are_unknown(dialect: DialectName, placeholder: float | None) -> None:
     logprobs = read(dialect, OWN[dialect], placeholder, best=0)["logprob"]
     assert np.isnan(logprobs).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("low", [-98.0, -99.5, -100.25, -998.5])
 @pytest.mark.parametrize("dialect", ANSWERS)
-def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
+def test_low_log_probabilities_are_kept(dialect: DialectName, low: float) -> None:
     assert read(dialect, OWN[dialect], low, best=0)["logprob"].tolist() == [low, -0.25]
 
 
@@ -126,23 +126,33 @@ def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
         ("vllm", (*ENTRIES, 1, "5", "rank"), 10**400, "expected form .*less than or equal to"),
         ("vllm", (*ENTRIES, 1, "5", "rank"), 1.5, "expected form .*rank: .*valid integer"),
         ("vllm", (*ENTRIES, 1, "5", "rank"), True, "expected form .*rank: .*valid integer"),
-        ("vllm", (*ENTRIES, 1, "5", "rank"), None, "lacks a token's own"),
-        ("vllm", (*ENTRIES, 1, "5"), ..., "lacks a token's own"),
-        ("vllm", (*ENTRIES, 1), None, "lacks a token's own"),
+        ("vllm", (*ENTRIES, 1, "5", "rank"), None, "lacks the log-probability or the rank"),
+        ("vllm", (*ENTRIES, 1, "5"), ..., "lacks the log-probability or the rank"),
+        ("vllm", (*ENTRIES, 1), None, "lacks the log-probability or the rank"),
         ("vllm", (*ENTRIES, 1, str(2**31)), {"logprob": -0.1, "rank": 1}, "expected form"),
         ("vllm", (*ENTRIES, 1, "-3"), {"logprob": -0.1, "rank": 1}, "expected form"),
-        ("vllm", (*ENTRIES, 2), ..., "2 entries for 3 tokens: the server splits the text differently, or shortens it"),
+        (
+            "vllm",
+            (*ENTRIES, 2),
+            ...,
+            "2 entries for 3 tokens. The server splits the text into other tokens, or shortens it",
+        ),
         ("vllm", ENTRIES, [None] * 4, "4 entries for 3 tokens"),
-        ("vllm", ENTRIES, None, "0 entries for 3 tokens: the server ignores"),
+        ("vllm", ENTRIES, None, "0 entries for 3 tokens. The server ignores"),
         ("vllm", ENTRIES, {"504": -1}, "expected form"),
         ("vllm", ("choices", 0, "prompt_token_ids"), [7, 5, 1], "other token ids than the request"),
         ("vllm", ("choices", 0, "prompt_token_ids"), None, "other token ids than the request"),
         ("sglang", (*TRIPLES, 1, 1), 2**31, r"input_token_logprobs\.1\.1: Input should be less than or equal to"),
         ("sglang", (*TRIPLES, 1, 1), 1.5, r"input_token_logprobs\.1\.1: Input should be a valid integer"),
         ("sglang", (*TRIPLES, 1, 1), 6, "other token ids than the request"),
-        ("completions", (*LOGPROBS, "logprobs"), None, "no log-probabilities at all"),
-        ("completions", (*OWN["completions"][:-1],), [-0.1], "1 entries for 3 tokens: the server ignores"),
-        ("completions", (*OWN["completions"],), ..., "2 entries for 3 tokens: the server splits the text differently"),
+        ("completions", (*LOGPROBS, "logprobs"), None, "contains no log-probabilities"),
+        ("completions", (*OWN["completions"][:-1],), [-0.1], "1 entries for 3 tokens. The server ignores"),
+        (
+            "completions",
+            (*OWN["completions"],),
+            ...,
+            "2 entries for 3 tokens. The server splits the text into other tokens",
+        ),
         ("completions", ("usage", "prompt_tokens"), 2**31, "usage.prompt_tokens: Input should be less than or equal"),
         ("llama_cpp", ("usage", "prompt_tokens"), -1, "usage.prompt_tokens: Input should be greater than or equal"),
         ("llama_cpp", ("usage", "prompt_tokens"), "8", "usage.prompt_tokens: Input should be a valid integer"),
@@ -150,15 +160,20 @@ def test_a_low_log_probability_is_one(dialect: DialectName, low: float) -> None:
             "llama_cpp",
             ("usage", "prompt_tokens"),
             3,
-            "no start token, and its log-probabilities are off by one without it: start it with",
+            "adds no start token. Without it, each log-probability belongs to the next position. Start the",
         ),
-        ("llama_cpp", ("usage",), ..., "has no usage.prompt_tokens"),
-        ("llama_cpp", (*OWN["llama_cpp"],), ..., "the server removes start tokens, and a text that spells one"),
-        ("llama_cpp", (*OWN["llama_cpp"][:-1],), [-0.1], "0 entries for 3 tokens: the server ignores"),
-        ("llama_cpp", (*LOGPROBS, "logprobs", "text_offset", 1), 2, "into other tokens than the entry's tokenizer"),
+        ("llama_cpp", ("usage",), ..., "has no field usage.prompt_tokens"),
+        ("llama_cpp", (*OWN["llama_cpp"],), ..., "The server removes start tokens, so a text that contains"),
+        ("llama_cpp", (*OWN["llama_cpp"][:-1],), [-0.1], "0 entries for 3 tokens. The server ignores"),
+        (
+            "llama_cpp",
+            (*LOGPROBS, "logprobs", "text_offset", 1),
+            2,
+            "into other tokens than the tokenizer of the entry",
+        ),
     ],
 )
-def test_an_answer_that_is_none_is_refused_in_one_line(
+def test_invalid_answers_are_refused_in_one_line(
     dialect: DialectName, place: tuple[Any, ...], value: object, line: str
 ) -> None:
     with pytest.raises(BadAnswerError, match=line) as refused:
@@ -180,7 +195,5 @@ def test_an_answer_that_is_none_is_refused_in_one_line(
         ([], None),
     ],
 )
-def test_a_floor_is_the_least_value_where_it_is_the_commonest_of_the_least(
-    logprobs: list[float], floor: float | None
-) -> None:
+def test_a_floor_is_a_frequent_least_value(logprobs: list[float], floor: float | None) -> None:
     assert find_floor(np.array(logprobs, dtype=np.float32)) == floor

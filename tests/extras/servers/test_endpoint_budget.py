@@ -1,4 +1,4 @@
-"""What a command may send: its own limits, or those of the model's entry; what is sent never exceeds them."""
+"""Budgets: the limits of a command and of the model's entry are never exceeded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entry(**endpoint: Any) -> ModelEntry:
     return ModelEntry(name="served", backend="openai", endpoint=Endpoint(**given), path=Path("anywhere"))
 
 
-def test_limits_need_an_endpoint_and_those_in_money_a_price() -> None:
+def test_limits_require_an_endpoint_and_cost_limits_a_price() -> None:
     assert Limits(30, 6.0).require_usable_for(entry(price_per_million=2.0)) == Limits(30, 6.0)
     assert Limits().require_usable_for(entry()) == Limits()
     with pytest.raises(ConfigError, match="served has no price"):
@@ -32,7 +32,7 @@ def test_limits_need_an_endpoint_and_those_in_money_a_price() -> None:
         Limits(max_tokens=1).require_usable_for(ModelEntry(name="here", path=Path("anywhere")))
 
 
-def test_limits_go_with_a_reference_model_behind_an_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_apply_to_a_reference_model_at_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     here = ModelEntry(name="here", path=Path("anywhere"), reference_model="served")
     reference = entry()
     monkeypatch.setattr("audit_pipeline.models.config.load_models", lambda: {"served": reference})
@@ -49,7 +49,7 @@ def endpoint(**given: Any) -> Endpoint:
     return found
 
 
-def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
+def test_endpoints_share_a_limit_and_have_their_own() -> None:
     own, reference = endpoint(), endpoint(model="reference", max_tokens=30)
     endpoints = Endpoints(Limits(max_tokens=100))
     budget = endpoints.budget(own)
@@ -69,7 +69,7 @@ def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
     assert endpoints.sent == {own.described: 75, reference.described: 25}
 
 
-def test_what_earlier_runs_of_a_command_sent_counts_for_the_entrys_limit() -> None:
+def test_earlier_runs_of_a_command_count_for_the_limit_of_the_entry() -> None:
     reference = endpoint(max_tokens=30)
     with pytest.raises(BudgetError):
         Endpoints(sent={reference.described: 28}).budget(reference).reserve(Usage(3))
@@ -113,7 +113,7 @@ def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: fl
             budget.reserve(Usage(tokens))
 
 
-def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:
+def test_a_shared_budget_counts_sent_and_reserved_tokens() -> None:
     together = SharedBudget(Limits(max_tokens=100, max_cost=1.0))
     one, other = Budget(Limits(80), 10_000.0, shared=together), Budget(Limits(), 1_000.0, shared=together)
     one.reserve(Usage(60))

@@ -1,4 +1,4 @@
-"""Asking: what is tried again and for how long, what is kept of a run that ends, and that the key stays where it is."""
+"""The client of servers: retries, pauses, ends of a run, and the API key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from profiles import max_examples
 
 from audit_pipeline.errors import BudgetError, ModelError, TransientError, UnansweredError
 from audit_pipeline.extras.servers.client import RefusedError, ServerAnswer, ServerRequest
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
+from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget, Limits, Usage
@@ -62,19 +62,19 @@ def keep_number(number: int, answer: ServerAnswer) -> int:
     + [truncated(FINE.body), Answer(FINE.body, sent=0)],
     ids=lambda one: str(one.status) if one.status != 200 else "cut",
 )
-def test_what_may_pass_is_tried_again_and_counts_again(server: BadServer, passing: Answer) -> None:
+def test_transient_failures_are_repeated_and_counted(server: BadServer, passing: Answer) -> None:
     server.serve("/v1/completions", passing, FINE)
     budget, told = Budget(), list[str]()
     assert client(server, budget, told.append).ask(post(server)) == FINE.body
     assert (len(server.requests), budget.tokens, len(told)) == (2, 6, 1)
-    assert "trying again" in told[0]
+    assert "The request is sent again." in told[0]
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 501])
-def test_what_will_not_pass_is_not_tried_again(server: BadServer, status: int) -> None:
+def test_permanent_failures_are_not_repeated(server: BadServer, status: int) -> None:
     content = json.dumps({"error": {"message": "This is\nwhy."}}).encode()
     server.serve("/v1/completions", Answer(content, status=status))
-    # Of keys servers quote parts: what they say of one is left out.
+    # Servers quote parts of keys, so messages about keys are dropped.
     words = "" if status in (401, 403) else "This is why."
     with pytest.raises(
         RefusedError, match=rf"answered {status} {re.escape(f'({words}) ') if words else ''}to /v1/"
@@ -103,7 +103,7 @@ TEXT = 'A private "text", of\na few words that nobody else may read.'
         ("<html>" + "busy " * 100, ("<html>" + "busy " * 100)[:80]),
     ],
 )
-def test_no_text_is_in_an_error(server: BadServer, body: str, expected: str) -> None:
+def test_errors_contain_no_text_of_the_prompt(server: BadServer, body: str, expected: str) -> None:
     server.serve("/v1/completions", Answer(body.encode(), status=422))
     with pytest.raises(RefusedError) as refused:
         client(server).ask(replace(post(server), private=TEXT))
@@ -121,12 +121,12 @@ def test_attempts_are_bounded(server: BadServer) -> None:
     assert len(server.requests) == 3
 
 
-def test_time_outs_are_of_the_whole_request(server: BadServer) -> None:
+def test_timeouts_apply_to_the_whole_request(server: BadServer) -> None:
     server.serve("/v1/completions", slow(FINE.body), Answer(FINE.body * 50, drip=0.05), FINE)
     assert client(server, timeout_seconds=1.0).ask(post(server)) == FINE.body
 
 
-def test_the_pause_that_a_server_asks_for_is_waited_by_all(server: BadServer) -> None:
+def test_a_requested_pause_applies_to_all_requests(server: BadServer) -> None:
     server.serve("/v1/completions/0", fault(429, 1), FINE)
     for number in range(1, 6):
         server.serve(f"/v1/completions/{number}", FINE)
@@ -136,14 +136,14 @@ def test_the_pause_that_a_server_asks_for_is_waited_by_all(server: BadServer) ->
     assert len(server.requests) == 7
 
 
-def test_a_server_that_asks_for_an_hour_is_left_alone(server: BadServer) -> None:
+def test_a_long_requested_pause_ends_the_run(server: BadServer) -> None:
     server.serve("/v1/completions", fault(429, 3600))
     with pytest.raises(UnansweredError, match="requests a pause of 3600 s"):
         client(server).ask(post(server))
     assert len(server.requests) == 1
 
 
-def test_as_many_requests_at_a_time_as_the_entry_says(server: BadServer) -> None:
+def test_the_entry_limits_simultaneous_requests(server: BadServer) -> None:
     now, most = 0, 0
 
     def iterate_requests() -> Iterator[tuple[int, ServerRequest]]:
@@ -166,7 +166,7 @@ def test_as_many_requests_at_a_time_as_the_entry_says(server: BadServer) -> None
 
 
 @pytest.mark.parametrize("how", ["closed", "interrupted"])
-def test_closing_cancels_what_is_under_way(server: BadServer, how: str) -> None:
+def test_closing_cancels_open_requests(server: BadServer, how: str) -> None:
     server.serve("/v1/completions/0", FINE)
     for number in range(1, 5):
         server.serve(f"/v1/completions/{number}", slow(FINE.body))
@@ -180,11 +180,11 @@ def test_closing_cancels_what_is_under_way(server: BadServer, how: str) -> None:
             with pytest.raises(KeyboardInterrupt):
                 found.throw(KeyboardInterrupt)
     assert time.monotonic() - started < 30
-    # Those that are left are the server's.
+    # The remaining threads belong to the server.
     assert threading.active_count() <= before + 4
 
 
-def test_the_key_is_sent_and_nowhere_else(
+def test_the_key_is_only_in_the_header(
     server: BadServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TINY_KEY", f"{KEY}\n")
@@ -207,12 +207,12 @@ def test_the_key_is_sent_and_nowhere_else(
     assert KEY not in "".join([*said, *told, caplog.text])
 
 
-def test_a_key_that_is_not_there(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_invalid_key_is_refused(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINY_KEY", raising=False)
-    with pytest.raises(ModelError, match="the environment variable TINY_KEY is not set"):
+    with pytest.raises(ModelError, match="The environment variable TINY_KEY is not set"):
         client(server, key_env="TINY_KEY").ask(post(server))
     monkeypatch.setenv("TINY_KEY", "schlüssel")
-    with pytest.raises(ModelError, match="TINY_KEY holds no key") as error:
+    with pytest.raises(ModelError, match="TINY_KEY contains no valid API key") as error:
         client(server, key_env="TINY_KEY").ask(post(server))
     assert "schl" not in str(error.value)
     assert server.requests == []
@@ -223,7 +223,7 @@ def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.Monke
     with BadServer() as other:
         other.serve("/v1/completions", FINE)
         server.serve("/v1/completions", redirect(f"{other.url}/v1/completions", 307))
-        with pytest.raises(RefusedError, match="the client does not follow redirects"):
+        with pytest.raises(RefusedError, match="The client does not follow redirects"):
             client(server, key_env="TINY_KEY").ask(post(server))
         assert other.requests == []
 
@@ -236,7 +236,6 @@ def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.Monke
     st.lists(st.booleans(), max_size=12),
 )
 def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: int, failing: list[bool]) -> None:
-    """Whatever fails and is sent again, and however many are under way."""
     with BadServer() as server:
         server.serve("/v1/completions", *(fault(500) if fails else FINE for fails in [*failing, False]))
         budget = Budget(Limits(most))

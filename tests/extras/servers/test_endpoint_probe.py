@@ -1,4 +1,4 @@
-"""The probe: what it finds, and the servers that it refuses in one line, before anything is scored."""
+"""The probe: its results, and the servers that it refuses before any text is sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ Probing = Callable[..., ProbeResult]
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang", "completions", "llama_cpp"])
-def test_what_is_found(dialect: str, server: FakeEndpoint, probe: Probing, kept: Path) -> None:
+def test_the_probe_returns_the_log_probabilities_of_the_model(
+    dialect: str, server: FakeEndpoint, probe: Probing, kept: Path
+) -> None:
     found = probe(dialect)
     assert found.seen.noise == 0.0
     assert found.takes_ids == (dialect != "llama_cpp")
@@ -32,7 +34,7 @@ def test_what_is_found(dialect: str, server: FakeEndpoint, probe: Probing, kept:
 
 
 def noisy_by(deviation: float) -> Callable[[Json, Json], Json]:
-    """The second of two equal requests gets another answer."""
+    """Return a function that changes the answer to the second of two equal requests."""
     seen: dict[str, int] = {}
 
     def noisy(answer: Json, body: Json) -> Json:
@@ -46,16 +48,13 @@ def noisy_by(deviation: float) -> Callable[[Json, Json], Json]:
     return noisy
 
 
-@pytest.mark.parametrize("deviation", [0.05, 0.25])
-def test_noise_is_the_largest_deviation_between_equal_requests(
-    deviation: float, server: FakeEndpoint, probe: Probing
-) -> None:
-    server.bend = noisy_by(deviation)
-    assert probe(top_logprobs=0).seen.noise == pytest.approx(deviation, abs=1e-4)
+def test_noise_is_the_largest_deviation_between_equal_requests(server: FakeEndpoint, probe: Probing) -> None:
+    server.bend = noisy_by(0.25)
+    assert probe(top_logprobs=0).seen.noise == pytest.approx(0.25, abs=1e-4)
 
 
 def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
-    """A server (vLLM's form) that gives the token at each place of a prompt the log-probability ``value`` of it."""
+    """Return a function that replaces the log-probability of the token at each position (vLLM's form)."""
 
     def bend(answer: Json, body: Json) -> Json:
         for number, place in enumerate(answer["choices"][0]["prompt_logprobs"]):
@@ -69,7 +68,7 @@ def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
 
 
 def fewer(answer: Json, body: Json) -> Json:
-    """Three of the best tokens at most, whatever is asked for."""
+    """Remove all best tokens except three."""
     for place in answer["choices"][0]["prompt_logprobs"][1:]:
         for name in [name for name in list(place)[1:] if place[name]["rank"] > 3]:
             del place[name]
@@ -89,27 +88,31 @@ def wrong_moments(answer: Json, body: Json) -> Json:
         (
             {"bend": evenly(lambda number: 0.0)},
             {},
-            r"the \d+ tokens of 5 different texts has a probability of 1, which no",
+            r"the \d+ tokens of 5 different texts has a probability of 1\. No",
         ),
-        ({"bend": evenly(lambda number: -0.01 * (number % 9))}, {}, "a probability of more than one half, which"),
+        ({"bend": evenly(lambda number: -0.01 * (number % 9))}, {}, "a probability of more than one half. No"),
         ({"bend": evenly(lambda number: -9999.0)}, {}, r"no log-probability for \d+ of the \d+ tokens of plain texts"),
         (
             {"bend": noisy_by(11.9)},
             {"top_logprobs": 0},
-            r"two answers to one request are 12 nats apart \(the limit is 0.5",
+            r"answers to the same request differ by 12 nats. The limit is 0.5",
         ),
         (
             {"bend": fewer},
             {},
-            "returns at most 3 best tokens per position, and the entry requests 20 best tokens per position",
+            "returns at most 3 best tokens per position. The entry requests 20 best tokens per position",
         ),
-        ({"off_by": 1}, {"dialect": "completions"}, r"the most likely at only \d of \d\d positions"),
+        ({"off_by": 1}, {"dialect": "completions"}, r"the most likely token at only \d of \d\d positions"),
         ({"best": 22}, {"moments": True}, "runs without the plugin corpus-audit-vllm"),
-        ({"plugin": True, "best": 22}, {"top_logprobs": 22}, "set moments: true in the entry, or change top_logprobs"),
+        (
+            {"plugin": True, "best": 22},
+            {"top_logprobs": 22},
+            "Set moments: true in the entry of the model, or change top_logprobs",
+        ),
         (
             {"plugin": True, "best": -1, "bend": wrong_moments},
             {"moments": True},
-            "up to 0.01 away from those of the whole distribution",
+            "differ by up to 0.01 from those of the whole distribution",
         ),
         ({}, {"model": "huge"}, "The model `huge` does not exist"),
     ],
@@ -125,26 +128,26 @@ def test_a_server_that_cannot_be_used_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "completions"])
-def test_the_largest_number_of_best_tokens_is_said(dialect: str, server: FakeEndpoint, probe: Probing) -> None:
+def test_the_largest_number_of_best_tokens_is_reported(dialect: str, server: FakeEndpoint, probe: Probing) -> None:
     server.best = 7
     with pytest.raises(
-        ModelError, match=r"answered 400 .*7.*; the entry requests 20 best tokens per position: set top_log"
+        ModelError, match=r"answered 400 .*7.* The entry requests 20 best tokens per position. Set top_log"
     ):
         probe(dialect)
     probe(dialect, top_logprobs=7)
 
 
-def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, probe: Probing) -> None:
+def test_a_window_longer_than_the_context_is_refused(server: FakeEndpoint, probe: Probing) -> None:
     server.room = 100
-    with pytest.raises(ModelError, match=r"accepts prompts of at most 99 tokens, .* window is 100: set window: 99"):
+    with pytest.raises(ModelError, match=r"accepts prompts of at most 99 tokens, .* window is 100. Set window: 99"):
         probe()
     probe(entry={"window": 99})
     assert max(len(body["prompt"][0]) for body in server.bodies()) == 99
 
 
-def test_a_server_that_is_away_or_busy(server: FakeEndpoint, probe: Probing) -> None:
+def test_a_busy_or_stopped_server_is_reported(server: FakeEndpoint, probe: Probing) -> None:
     server.next = [fault(503)] * 9
-    with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\); try again later"):
+    with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\). Try again later"):
         probe("completions")
     server.stop()
     with pytest.raises(TransientError, match="it cannot be reached"):

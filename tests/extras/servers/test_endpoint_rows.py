@@ -1,4 +1,4 @@
-"""Rows of a model behind an endpoint are those of the same model in this process, whatever the dialect."""
+"""Rows of a model at an endpoint equal the rows of the same model in this process, in every dialect."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_endpoint import FakeEndpoint, Json
-from tiny_models import SENTENCES, tokenized
+from fake_endpoint import FakeEndpoint, Json, save_counting_model
+from tiny_models import SENTENCES, forward_of, tokenized
 
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.dialect_interface import build_prompt
-from audit_pipeline.extras.servers.probe import probe_endpoint
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import Endpoints, open_backend
@@ -49,6 +47,13 @@ GIVEN = {
 }
 
 
+@pytest.fixture(scope="module")
+def starting(tmp_path_factory: pytest.TempPathFactory, kept: Path) -> Loaded:
+    """Return the model with a tokenizer that adds a start token itself."""
+    model = tokenized(save_counting_model(tmp_path_factory.mktemp("starting") / "model", adds_bos=True), kept)
+    return model, forward_of(model)
+
+
 def run(
     opened: EndpointBackend, data: Path, texts: Sequence[str] = TEXTS, kinds: Sequence[Kind] = ("base",)
 ) -> RunSummary:
@@ -61,7 +66,7 @@ def rows_of(model: TokenizedModel, data: Path, kind: Kind = "base", texts: Seque
 
 @pytest.fixture
 def in_process(counting: Loaded, one_thread: None, kept: Path) -> Callable[..., dict[str, Any]]:
-    """Rows of the texts computed in this process, by the model that counts unless another is given. They are kept."""
+    """Return a function that computes rows in this process, and keeps them."""
 
     def rows(
         kind: Kind = "base", texts: Sequence[str] = TEXTS, loaded: Loaded = counting, **entry: Any
@@ -75,14 +80,13 @@ def in_process(counting: Loaded, one_thread: None, kept: Path) -> Callable[..., 
 
 
 def assert_near(own: Sequence[float], expected: Sequence[float], name: str = "logprob") -> None:
-    """The same but for float32's rounding, which the shape of a batch changes: numbers within 1e-5. Two tokens that lie
-    nearer to each other than that change places, so that a rank differs by one."""
+    """Check that numbers are equal within 1e-5, the rounding of float32 in other batches. Ranks may differ by one."""
     near = {"atol": 1.0 if name == "rank" else 0.0} if name in WHOLE_NUMBERS else {"atol": 1e-5, "rtol": 1e-5}
     np.testing.assert_allclose(own, expected, err_msg=name, **{"rtol": 0.0, **near})
 
 
 def assert_same(ours: dict[str, Any], theirs: dict[str, Any], given: set[str], skipped: int = 0) -> None:
-    """``ours`` by an endpoint, ``theirs`` in process, of which each text's first ``skipped`` tokens are left out."""
+    """Check the rows of an endpoint against rows of this process without their first ``skipped`` tokens."""
     assert ours.keys() == theirs.keys()
     assert len(ours) == len(TEXTS)
     for sha256, own in ours.items():
@@ -104,7 +108,7 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], given: set[str], s
         pytest.param("completions", "tokenizer", marks=pytest.mark.slow),
     ],
 )
-def test_rows_are_those_in_process(
+def test_rows_equal_those_in_process(
     dialect: str, policy: str, ready: Ready, in_process: InProcess, tmp_path: Path
 ) -> None:
     opened = ready(dialect, {"start_token_policy": policy})
@@ -147,10 +151,9 @@ def test_means_and_deviations_of_the_plugin(
     assert len(rows_of(opened.model, tmp_path / "remote", "topk")) == len(TEXTS)
 
 
-def test_strings_are_sent_where_ids_are_not_taken(
+def test_strings_are_sent_to_servers_without_ids(
     server: FakeEndpoint, ready: Ready, in_process: InProcess, tmp_path: Path
 ) -> None:
-    """The start token is spelled then: its row means the same."""
     server.takes = (str,)
     opened = ready("completions")
     run(opened, tmp_path / "remote")
@@ -158,15 +161,12 @@ def test_strings_are_sent_where_ids_are_not_taken(
     assert_same(rows_of(opened.model, tmp_path / "remote"), in_process(), GIVEN["completions"])
 
 
-def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path
-) -> None:
-    """The run goes on without it, and it is tried again the next time."""
+def test_a_string_with_other_tokens_is_skipped_and_reported(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
     server.takes, told, paths = (str,), list[str](), DataPaths(tmp_path)
     opened = ready("completions", notify=told.append)
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
-        """As many tokens, one of which begins a character later."""
+        """Move the begin of one token by a character."""
         if SENTENCES[1][:20] in body["prompt"]:
             answer["choices"][0]["logprobs"]["text_offset"][4] += 1
         return answer
@@ -177,8 +177,10 @@ def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
     left_out = {text_sha256(text) for text in (SENTENCES[1], LONG)}
     assert rows_of(opened.model, tmp_path).keys() == {text_sha256(text) for text in TEXTS} - left_out
     for sha256 in left_out:
-        assert sum(f"sha256 {sha256} is skipped: it splits the text into other tokens" in one for one in told) == 1
-    assert told[-1].endswith("skipped texts, which have no row: 2")
+        assert (
+            sum(f"sha256 {sha256} is skipped. The server splits the text into other tokens" in one for one in told) == 1
+        )
+    assert told[-1].endswith("2 text(s) were skipped and have no row in the results.")
     session = Session(opened.model, registry.select(["loss"]), paths)
     scored = session.score(["0", "1"], SENTENCES[:2]).to_pylist()
     assert [one["status"] for one in scored] == ["ok", "failed"]
@@ -188,7 +190,7 @@ def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
     assert len(rows_of(opened.model, tmp_path)) == len(TEXTS)
 
 
-def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
+def test_a_server_that_splits_all_strings_differently_ends_the_run(
     server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:
     server.takes = (str,)
@@ -199,11 +201,11 @@ def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
         return answer
 
     server.bend = cut_otherwise
-    with pytest.raises(ModelError, match="other tokens than the entry's tokenizer"):
+    with pytest.raises(ModelError, match="other tokens than the tokenizer of the entry"):
         compute(opened.model, [LONG], DataPaths(tmp_path), lambda: opened)
 
 
-def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_token(
+def test_llama_cpp_scores_from_the_second_token(
     server: FakeEndpoint, ready: Ready, in_process: InProcess, tmp_path: Path
 ) -> None:
     opened = ready("llama_cpp")
@@ -217,23 +219,19 @@ def test_llama_cpp_scores_from_the_second_token_on_behind_the_servers_start_toke
 
 
 @pytest.mark.slow
-def test_llama_cpp_where_the_tokenizer_puts_the_start_token_in_front_too(
-    starting: Loaded, in_process: InProcess, asking: Callable[..., EndpointClient], kept: Path, tmp_path: Path
+def test_llama_cpp_with_a_tokenizer_that_adds_the_start_token(
+    starting: Loaded, in_process: InProcess, ready: Ready, tmp_path: Path
 ) -> None:
     with FakeEndpoint(*starting) as server:
-        server.form, server.bos, server.takes = "llama_cpp", server.model.start_token_id, (str,)
-        endpoint = {"url": server.url, "model": "tiny", "dialect": "llama_cpp"}
-        policy = {"start_token_policy": "tokenizer", "window": 100}
-        model = tokenized(starting[0].located.folder, kept, backend="openai", endpoint=endpoint, **policy)
-        client = asking(model)
-        run(EndpointBackend(model, client, probe_endpoint(model, client)), tmp_path / "remote")
-    ours, theirs = rows_of(model, tmp_path / "remote"), in_process(loaded=starting, **policy)
+        opened = ready("llama_cpp", server=server)
+        run(opened, tmp_path / "remote")
+    ours = rows_of(opened.model, tmp_path / "remote")
+    theirs = in_process(loaded=starting, start_token_policy="tokenizer")
     assert_same(ours, theirs, GIVEN["llama_cpp"], skipped=1)
 
 
 @pytest.mark.parametrize("which", ["counting", "starting"])
-def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded, starting: Loaded, kept: Path) -> None:
-    """The start token alone is left to the server."""
+def test_llama_cpp_gets_the_first_token_of_the_text(which: str, counting: Loaded, starting: Loaded, kept: Path) -> None:
     folder = {"counting": counting, "starting": starting}[which][0].located.folder
     endpoint = {"url": "http://host/v1", "model": "tiny", "dialect": "llama_cpp"}
     model = tokenized(folder, kept, start_token_policy="tokenizer", backend="openai", endpoint=endpoint, window=100)
@@ -244,13 +242,13 @@ def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded,
     prefix = encode_prefix(model, "</s> begins it")
     both = build_prompt(model, put_after(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])
     assert both.ids == (*own.ids, *own.ids)
-    # A prefix of one token stands where the start token else does.
+    # A prefix of one token replaces the start token.
     last = replace(text, start_token_id=own.ids[0], first_scored=0)
     alone = build_prompt(model, last, replace(window, has_start_token=True)).ids
     assert alone == ((own.ids[0], *own.ids) if which == "counting" else tuple(own.ids))
 
 
-def test_texts_behind_a_prefix(ready: Ready, counting: Loaded, kept: Path, tmp_path: Path) -> None:
+def test_texts_after_a_prefix(ready: Ready, counting: Loaded, kept: Path, tmp_path: Path) -> None:
     texts = SENTENCES[:3]
     here = tokenized(counting[0].located.folder, kept, window=200)
     rows = []
@@ -267,7 +265,7 @@ def test_texts_behind_a_prefix(ready: Ready, counting: Loaded, kept: Path, tmp_p
             assert_near(own, other[sha256])
 
 
-def test_how_many_requests_there_are_at_a_time_changes_no_row(ready: Ready, tmp_path: Path) -> None:
+def test_concurrency_changes_no_row(ready: Ready, tmp_path: Path) -> None:
     found = []
     for at_a_time in (1, 7):
         opened = ready(concurrency=at_a_time)
@@ -277,7 +275,7 @@ def test_how_many_requests_there_are_at_a_time_changes_no_row(ready: Ready, tmp_
     assert found[0] == found[1]
 
 
-def test_only_as_much_is_asked_for_as_is_wanted(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
+def test_only_the_needed_best_tokens_are_requested(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
     opened = ready()
     run(opened, tmp_path, SENTENCES[:1])
     assert server.bodies()[-1 - len(PROBE_TEXTS)]["prompt_logprobs"] == 1
@@ -285,7 +283,7 @@ def test_only_as_much_is_asked_for_as_is_wanted(server: FakeEndpoint, ready: Rea
     assert server.bodies()[-1 - len(PROBE_TEXTS)]["prompt_logprobs"] == 20
 
 
-def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> None:
+def test_the_entry_decides_the_back_end(behind: Entry, tmp_path: Path) -> None:
     told: list[str] = []
     paths, endpoints = DataPaths(tmp_path), Endpoints()
     with pytest.raises(ModelError, match="NO_SUCH_KEY is not set"):

@@ -1,4 +1,4 @@
-"""Runs that end early: what came is kept, the rest is asked for the next time, and no wrong row is ever written."""
+"""Runs that end early: checked rows are stored, and the next run requests the rest."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from bad_server import Answer, fault, slow, truncated
 from fake_endpoint import FakeEndpoint, Json
-from tiny_models import SENTENCES, tokenized
+from tiny_models import SENTENCES
 
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.extras.servers import backend
 from audit_pipeline.extras.servers.backend import EndpointBackend
-from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
-from audit_pipeline.extras.servers.prompt_client import EndpointClient
 from audit_pipeline.models.fingerprint import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Budget, Limits
@@ -32,18 +30,8 @@ Loaded = tuple[TokenizedModel, ForwardPass]
 TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SENTENCES)
 
 
-@pytest.fixture(scope="module")
-def probed(counting: Loaded, kept: Path, one_thread: None) -> ProbeResult:
-    """What the probe finds of every server of the model."""
-    with FakeEndpoint(*counting) as server:
-        endpoint = {"url": server.url, "model": "tiny", "dialect": "vllm"}
-        model = tokenized(counting[0].located.folder, kept, window=100, backend="openai", endpoint=endpoint)
-        assert model.entry.endpoint is not None
-        return probe_endpoint(model, EndpointClient("tiny", model.entry.endpoint, Budget()))
-
-
 def asked_for(server: FakeEndpoint) -> list[Json]:
-    """Requests of the texts, without those that check whether the model is still the same."""
+    """Return the requests of texts, without the checks of the model."""
     checks = {tuple(one.token_id) for one in encode(server.model, PROBE_TEXTS)}
     return [body for body in server.bodies() if tuple(body["prompt"][0][1:]) not in checks]
 
@@ -54,7 +42,7 @@ def texts_with_rows(model: TokenizedModel, data: Path) -> int:
 
 @pytest.fixture
 def often_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server is checked after every few texts."""
+    """Check the model of the server after a few texts."""
     monkeypatch.setattr(backend, "_SECONDS", 0.0)
     monkeypatch.setattr(backend, "_TIMES_CHECK", 0.5)
 
@@ -68,15 +56,14 @@ def often_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         ([Answer(b"<html>Service busy</html>")], ModelError),
     ],
 )
-def test_a_run_that_ends_is_taken_up_again(
+def test_a_failed_run_is_continued(
     ending: list[Answer],
     error: type[Exception],
     server: FakeEndpoint,
     ready: Ready,
     tmp_path: Path,
-    probed: ProbeResult,
 ) -> None:
-    opened = ready(probed=probed, concurrency=1)
+    opened = ready(concurrency=1)
     ended: list[bool] = []
 
     def some_first(answer: Json, body: Json) -> Json:
@@ -95,11 +82,10 @@ def test_a_run_that_ends_is_taken_up_again(
     assert len(asked_for(server)) - asked == len(TEXTS) - 7
 
 
-def test_an_interrupt_keeps_what_came(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult, often_checked: None
+def test_an_interrupt_keeps_checked_rows(
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, often_checked: None
 ) -> None:
-    """Ctrl-C while answers are waited for: what was checked is kept."""
-    opened = ready(probed=probed, concurrency=3)
+    opened = ready(concurrency=3)
 
     def interrupting(answer: Json, body: Json) -> Json:
         if len(asked_for(server)) == 8:
@@ -113,39 +99,39 @@ def test_an_interrupt_keeps_what_came(
         compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     kept = texts_with_rows(opened.model, tmp_path)
     assert 4 <= kept <= 8
-    # Those that are left are the server's.
+    # The remaining threads belong to the server.
     assert threading.active_count() <= before + 4
     server.next = []
     summary = compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     assert (summary.texts_from_cache, summary.texts_computed) == (kept, len(TEXTS) - kept)
 
 
-def test_a_budget_ends_a_run_and_the_next_goes_on(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult
+def test_a_used_up_budget_ends_a_run_and_the_next_run_continues(
+    server: FakeEndpoint, ready: Ready, tmp_path: Path
 ) -> None:
     cost, check = (sum(len(one.token_id) + 2 for one in encode(server.model, texts)) for texts in (TEXTS, PROBE_TEXTS))
     most = cost // 3 + check
     runs, rows = 0, 0
     while rows < len(TEXTS):
-        budget, before = Budget(Limits(most)), len(server.requests)
-        opened = ready(probed=probed, budget=budget, concurrency=4)
+        budget, before = Budget(Limits(most)), len(server.bodies())
+        opened = ready(budget=budget, concurrency=4)
         runs += 1
         try:
             compute(opened.model, TEXTS, DataPaths(tmp_path), lambda opened=opened: opened)
         except BudgetError:
             assert texts_with_rows(opened.model, tmp_path) > rows
         rows = texts_with_rows(opened.model, tmp_path)
-        # What was paid for is kept: there is enough left for the check.
+        # All paid answers are stored, because the budget of the check is reserved.
         assert len(asked_for(server)) == rows
         sent = sum(len(body["prompt"][0]) + 1 for body in server.bodies()[before:])
         assert sent == budget.tokens <= most
     assert runs in (3, 4, 5)
 
 
-def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult, often_checked: None
+def test_no_row_belongs_to_a_model_that_replaced_the_first(
+    server: FakeEndpoint, ready: Ready, tmp_path: Path, often_checked: None
 ) -> None:
-    opened = ready(probed=probed, concurrency=3)
+    opened = ready(concurrency=3)
 
     def another_from_the_eighth_on(answer: Json, body: Json) -> Json:
         if len(asked_for(server)) >= 8:
@@ -159,7 +145,7 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
         return {row["text_sha256"]: row["logprob"] for row in found}
 
     server.bend = another_from_the_eighth_on
-    with pytest.raises(ModelError, match="the model at the endpoint changed during the requests"):
+    with pytest.raises(ModelError, match="The model at the endpoint changed during the requests"):
         compute(opened.model, TEXTS, DataPaths(tmp_path), lambda: opened)
     kept = rows(tmp_path)
     assert 3 <= len(kept) <= 7
@@ -169,12 +155,9 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     assert kept.items() <= rows(tmp_path / "anew").items()
 
 
-def test_an_answer_that_is_none_gives_no_row(
-    server: FakeEndpoint, ready: Ready, tmp_path: Path, probed: ProbeResult
-) -> None:
-    """Which answers are none: test_dialects.py."""
+def test_an_invalid_answer_gives_no_row(server: FakeEndpoint, ready: Ready, tmp_path: Path) -> None:
+    opened = ready()
     server.bend = lambda answer, body: {"choices": [{**answer["choices"][0], "prompt_token_ids": None}]}
-    opened = ready(probed=probed)
     with pytest.raises(ModelError, match=r"other token ids than the request.*sha256 [0-9a-f]{64}") as error:
         compute(opened.model, TEXTS[:2], DataPaths(tmp_path), lambda: opened)
     assert "\n" not in str(error.value)

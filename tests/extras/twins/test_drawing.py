@@ -1,4 +1,4 @@
-"""Drawing twins: every version equally likely, the secret file whole or refused, items that cannot be drawn."""
+"""Drawing twins: equal probabilities, secret files, and unusable items."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import stat
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_a_key_draws_each_version_equally_often() -> None:
         assert distributions.chisquare(list(drawn.values())).pvalue > 1e-4
 
 
-def test_the_draw_is_that_of_the_key_and_the_name_alone() -> None:
+def test_the_draw_depends_only_on_key_and_name() -> None:
     items = made_items()
     # HMAC-SHA256 (RFC 2104) of "q0" under 32 zero bytes, by hand of its definition.
     block = bytes(64)
@@ -59,7 +59,7 @@ def test_the_draw_is_that_of_the_key_and_the_name_alone() -> None:
     assert draw_places(items[::-1], KEY) == draw_places(items, KEY)[::-1]
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_written_twins_are_read_unchanged(tmp_path: Path) -> None:
     secret, out = tmp_path / "secret.json", tmp_path / "public.jsonl"
     items = [*made_items(), TwinItem("alone", "alone", ("x", "y"), {"answer": "B", "text": "not this"})]
     drawn = draw_twins(items, secret)
@@ -82,32 +82,19 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert read_twins(secret) == found
 
 
-def change_version(document: dict[str, Any]) -> None:
-    document["items"][0]["versions"][0] = "another text"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (change_version, "its content does not match its digest"),
-        (lambda document: document.update(key=KEY), "its content does not match its digest"),
-        (lambda document: document["items"].pop(), "its content does not match its digest"),
-    ],
-)
-def test_a_secret_file_that_was_changed_is_refused(
-    tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
-) -> None:
+@pytest.mark.parametrize("key", ["key", "items"])
+def test_a_changed_secret_file_is_refused(tmp_path: Path, key: str) -> None:
     secret = tmp_path / "secret.json"
     draw_twins(made_items(), secret)
     document = json.loads(secret.read_text())
-    change(document)
+    document[key] = document[key][1:]
     secret.write_text(json.dumps(document))
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match="its content does not match its digest"):
         read_twins(secret)
 
 
 @pytest.mark.parametrize("content", [b"", b"[1]", b'{"items": 3}', b"\xff\xfe"])
-def test_what_is_no_secret_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_secret_file_is_refused(tmp_path: Path, content: bytes) -> None:
     secret = tmp_path / "secret.json"
     secret.write_bytes(content)
     with pytest.raises(DataError, match=r"secret\.json"):
@@ -116,7 +103,7 @@ def test_what_is_no_secret_file_is_refused(tmp_path: Path, content: bytes) -> No
         read_twins(tmp_path / "none.json")
 
 
-def test_a_timestamp_is_of_this_file(tmp_path: Path) -> None:
+def test_a_timestamp_of_another_file_is_refused(tmp_path: Path) -> None:
     secret, other = tmp_path / "secret.json", tmp_path / "other.json"
     with serve_authority(make_authority(tmp_path / "authority")) as authority:
         drawn = draw_twins(made_items(), secret, authority.url)
@@ -128,7 +115,7 @@ def test_a_timestamp_is_of_this_file(tmp_path: Path) -> None:
         read_twins(other)
 
 
-def test_where_the_authority_does_not_answer_nothing_is_written(tmp_path: Path) -> None:
+def test_no_file_is_written_without_a_timestamp(tmp_path: Path) -> None:
     with pytest.raises(AuthorityError):
         draw_twins(made_items(), tmp_path / "secret.json", "http://127.0.0.1:9")
     assert list(tmp_path.iterdir()) == []
@@ -139,7 +126,7 @@ def write_rows(path: Path, *rows: Mapping[str, object]) -> Path:
     return path
 
 
-def test_items_are_read_of_lists_and_of_columns(tmp_path: Path) -> None:
+def test_items_are_read_from_lists_and_columns(tmp_path: Path) -> None:
     listed = write_rows(
         tmp_path / "v.jsonl",
         {"id": 7, "versions": ["a", "b", "c"], "answer": "A"},
@@ -155,26 +142,24 @@ def test_items_are_read_of_lists_and_of_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"id": "a", "versions": ["x"]}], r"v\.jsonl:1 has 1 version\(s\) in versions .* two are required"),
-        ([{"id": "a", "versions": []}], "has 0 version"),
+        ([{"id": "a", "versions": ["x"]}], r"v\.jsonl:1 has 1 version\(s\) in versions .* needs at least two"),
         ([{"id": "a", "text": "x"}], "has 0 version"),
-        ([{"id": "a", "versions": "x"}], "has 0 version"),
-        ([{"id": "a", "versions": ["x", "x"]}], "has the same version twice"),
+        ([{"id": "a", "versions": ["x", "x"]}], "contains the same version twice"),
         ([{"id": "a", "versions": ["x", " "]}], "has a version that is empty"),
         ([{"id": "a", "versions": ["x", None]}], "has a version that is null"),
         ([{"id": "a", "versions": ["x", 3]}], "has a version that is not a string but int"),
         ([{"versions": ["x", "y"]}], "has no name in a column item, id, item_id"),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "a", "versions": ["v", "w"]}],
-            r"v\.jsonl:2 has a name that v\.jsonl:1 has, too",
+            r"v\.jsonl:2 has the same name as v\.jsonl:1",
         ),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "b", "versions": ["v", "x"]}],
-            r"v\.jsonl:2 has a version that v\.jsonl:1 has, too",
+            r"v\.jsonl:2 has the same version as v\.jsonl:1",
         ),
     ],
 )
-def test_items_that_cannot_be_drawn_are_named(tmp_path: Path, rows: list[Mapping[str, object]], message: str) -> None:
+def test_unusable_items_are_reported(tmp_path: Path, rows: list[Mapping[str, object]], message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_items(write_rows(tmp_path / "v.jsonl", *rows))
 
@@ -195,7 +180,7 @@ def test_canaries_are_items_of_random_words() -> None:
     assert distributions.chisquare([drawn[word] for word in WORDS]).pvalue > 1e-6
 
 
-def test_the_words_are_eight_bits_each() -> None:
+def test_each_canary_word_has_eight_bits() -> None:
     assert len(WORDS) == len(set(WORDS)) == 256
     assert all(word.isascii() and word.isalpha() and word == word.lower() for word in WORDS)
 
@@ -206,9 +191,8 @@ def test_the_words_are_eight_bits_each() -> None:
         ({"n_sets": 0}, "at least one set"),
         ({"alternatives": 0}, "one alternative"),
         ({"template": "none"}, "exactly once"),
-        ({"template": "{canary}{canary}"}, "exactly once"),
     ],
 )
-def test_canaries_that_would_not_do_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_canary_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_canaries(**{"n_sets": 1, "alternatives": 3, **options})

@@ -1,4 +1,4 @@
-"""The stage: an audit tests a benchmark's twins where config/stages.yaml asks for it, once until something changes."""
+"""The stage twins: an audit tests the twins of benchmarks in config/stages.yaml, and repeats the test after changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The test of a model with twins: its ranks are those of the bare model, and come from the cache the second time."""
+"""The test of a model with twins: ranks equal those of the bare model, and are cached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 
 
 def publish_by_rank(tiny: Tiny, items: Sequence[TwinItem], rank: int) -> Twins:
-    """The items, with the version at ``rank`` by the bare model's mean log-probability published, and no other."""
+    """Publish the version at ``rank`` of each item, by the mean log-probability of the bare model."""
     published = []
     for item in items:
         means = [float(twin_statistics(*tiny("llama"), text)["logprob"].mean()) for text in item.versions]
@@ -56,7 +56,7 @@ def test_a_canary_has_the_p_value_of_its_rank(
     assert done.method.endswith(f"drawn by hand; sha256 {'0' * 64}")
 
 
-def test_rows_are_by_group_and_detector_and_come_from_the_cache(
+def test_rows_per_group_and_detector_come_from_the_cache(
     tiny: Tiny, run: Callable[..., TwinsTest], tmp_path: Path
 ) -> None:
     items = [replace(item, group=f"g{place // 2}") for place, item in enumerate(make_canaries(4, 3))]
@@ -77,13 +77,13 @@ def test_rows_are_by_group_and_detector_and_come_from_the_cache(
     assert several.rows[3:6] == done.rows
     mean = sum(row["superiority"] for row in several.rows[3::3]) / 2
     assert several.test.statistic == several.rows[0]["superiority"] == pytest.approx(mean)
-    with pytest.raises(ConfigError, match="reference needs more than the text's own pass"):
+    with pytest.raises(ConfigError, match="The detector reference needs more than one pass"):
         run(twins, backend_of=never, detectors=["loss", "reference"])
     with pytest.raises(ConfigError, match="no detector"):
         run(twins, backend_of=never, detectors=["los"])
 
 
-def test_too_few_versions_are_a_refused_row(tiny: Tiny, run: Callable[..., TwinsTest], tmp_path: Path) -> None:
+def test_too_few_versions_give_a_refused_row(tiny: Tiny, run: Callable[..., TwinsTest], tmp_path: Path) -> None:
     done = run(publish_by_rank(tiny, make_canaries(1, 9), 1))
     assert (done.test.status, done.test.p_value, done.test.statistic) == ("refused", None, None)
     assert done.test.reason is not None

@@ -1,4 +1,4 @@
-"""Answers that others asked for: what of a file is read, where its passages are, and which rows cannot be used."""
+"""Imported answers: the columns of a file, the positions of passages, and unusable rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.chat.given_outputs import DocumentLookup, read_outputs
+from audit_pipeline.extras.chat.imported_outputs import DocumentLookup, read_outputs
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 
 MILL = SearchedDocument(
@@ -36,7 +36,7 @@ def write(tmp_path: Path) -> Callable[[Sequence[Row]], Path]:
     return write_rows
 
 
-def test_a_row_is_read_with_all_it_says(write: Callable[[Sequence[Row]], Path]) -> None:
+def test_all_columns_of_a_row_are_read(write: Callable[[Sequence[Row]], Path]) -> None:
     row = {
         "document": "THE  old mill",
         "passage": '"DON\'T STOP", she said - the wheel',
@@ -54,7 +54,7 @@ def test_a_row_is_read_with_all_it_says(write: Callable[[Sequence[Row]], Path]) 
     settings, moment = '{"temperature":0.5,"top_p":1}', datetime(2026, 1, 31, 12, tzinfo=UTC)
     known, empty = (output.model_dump() for output in found.outputs)
     assert known == {**row, "document": "mill", "passage": span, "settings": settings, "asked_at": moment}
-    # What is missing is unknown, and an empty output is an answer.
+    # Missing columns are unknown, and an empty output is an answer.
     assert empty == {**dict.fromkeys(row), "document": "mill", "output": "", "settings": "{}"}
     assert found.skipped.count == 0
 
@@ -72,7 +72,7 @@ def test_a_row_is_read_with_all_it_says(write: Callable[[Sequence[Row]], Path]) 
         ("🙂", None),
     ],
 )
-def test_a_passage_is_a_number_or_found_by_its_words(
+def test_a_passage_is_a_number_or_a_text_of_the_document(
     write: Callable[[Sequence[Row]], Path], passage: object, found: object
 ) -> None:
     [output] = read_outputs(write([{"document": "mill", "passage": passage, "output": "x"}]), [MILL]).outputs
@@ -98,7 +98,7 @@ def test_a_passage_is_a_number_or_found_by_its_words(
         ({"document": "mill", "output": "x", "asked_at": "yesterday"}, "column 'asked_at': Input should be a valid"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_counted_and_named(
+def test_an_unusable_row_is_skipped_with_its_reason(
     write: Callable[[Sequence[Row]], Path], row: Row, reason: str
 ) -> None:
     found = read_outputs(write([{"document": "mill", "output": "fine"}, row]), [MILL, LAKE])
@@ -108,7 +108,7 @@ def test_a_row_that_cannot_be_used_is_counted_and_named(
     assert reason in skipped.reason
 
 
-def test_invalid_utf8_and_broken_lines_are_named(tmp_path: Path) -> None:
+def test_invalid_utf8_and_broken_lines_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "outputs.jsonl"
     path.write_bytes(b'{"document": "mill", "output": "\xff"}\n{"docu\n[]\n{"document": "mill", "output": "x"}\n')
     found = read_outputs(path, [MILL])
@@ -125,7 +125,7 @@ def test_a_file_without_a_usable_row_is_refused(tmp_path: Path, content: bytes) 
         read_outputs(path, [MILL])
 
 
-def test_formats_say_the_same(tmp_path: Path) -> None:
+def test_all_formats_give_the_same_rows(tmp_path: Path) -> None:
     rows = [
         {"document": "mill.txt", "passage": 2, "output": "a, b", "settings": '{"t": 1}', "asked_at": "2026-01-31"},
         {"document": "lake.v1", "passage": None, "output": "c", "settings": None, "asked_at": None},
@@ -141,7 +141,7 @@ def test_formats_say_the_same(tmp_path: Path) -> None:
     assert first.outputs[0].asked_at == datetime(2026, 1, 31, tzinfo=UTC)
 
 
-def test_a_name_goes_before_a_title_and_a_shared_title_names_none() -> None:
+def test_a_name_precedes_a_title_and_a_shared_title_is_refused() -> None:
     documents = [
         SearchedDocument("a", "x", "b"),
         SearchedDocument("b", "y", "Same"),
@@ -155,7 +155,7 @@ def test_a_name_goes_before_a_title_and_a_shared_title_names_none() -> None:
 
 @max_examples(100)
 @given(st.lists(st.sampled_from("ab"), max_size=12), st.lists(st.sampled_from("ab"), max_size=4))
-def test_the_first_place_of_a_passage_is_that_of_brute_force(document: list[str], passage: list[str]) -> None:
+def test_the_first_occurrence_of_a_passage_equals_brute_force(document: list[str], passage: list[str]) -> None:
     lookup = DocumentLookup([SearchedDocument("d", " ".join(document))])
     places = [at for at in range(len(document)) if passage and document[at : at + len(passage)] == passage]
     expected = (2 * places[0], 2 * (places[0] + len(passage)) - 1) if places else None

@@ -135,7 +135,7 @@ def _require_unicode(text: str) -> str:
 _UnicodeText = Annotated[str, AfterValidator(_require_unicode)]
 
 
-class HandedOutput(BaseModel):
+class ImportedOutput(BaseModel):
     """An answer that somebody else requested, as a row of an imported file. An empty cell is None.
 
     Attributes:
@@ -169,7 +169,7 @@ class HandedOutput(BaseModel):
 class Outputs:
     """The answers of a file in their order, and the skipped rows."""
 
-    outputs: tuple[HandedOutput, ...]
+    outputs: tuple[ImportedOutput, ...]
     skipped: SkippedRows
 
 
@@ -187,7 +187,7 @@ def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
         DataError: If the file cannot be read, or no row is usable.
     """
     lookup = DocumentLookup(documents)
-    outputs: list[HandedOutput] = []
+    outputs: list[ImportedOutput] = []
     skipped = SkippedRows()
     for row in open_rows(path).entries():
         if isinstance(row, Skipped):
@@ -196,7 +196,7 @@ def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
         cells = {name: value for name, value in row.values.items() if value is not None}
         filled = {name: value for name, value in cells.items() if name == "output" or value != ""}
         try:
-            outputs.append(HandedOutput.model_validate(filled, context=lookup))
+            outputs.append(ImportedOutput.model_validate(filled, context=lookup))
         except ValidationError as error:
             problem = error.errors(include_url=False, include_input=False)[0]
             skipped.add(Skipped(row.location, row.index, f"column '{problem['loc'][0]}': {problem['msg']}"))

@@ -1,8 +1,9 @@
-"""Passages that a model gives after any prefix, and those that it gives after their own alone."""
+"""Excluded windows: repetitions, boilerplate, and passages that a model continues after any prefix."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,31 +11,43 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from taught import DOCUMENTS, Taught, filler
 from tiny_models import SENTENCES, forward_of, save_model, tokenized
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.priors import MAX_OTHER_DOCUMENTS, MIN_OTHER_DOCUMENTS, is_likely_anyway
-from audit_pipeline.extras.extraction.search import Extraction, Search
-from audit_pipeline.extras.extraction.window_exclusions import have_common_run
+from audit_pipeline.extras.extraction.search import Extraction
+from audit_pipeline.extras.extraction.window_exclusions import (
+    COMMON_RUN,
+    MAX_OTHER_DOCUMENTS,
+    MIN_BOILERPLATE_DOCUMENTS,
+    MIN_OTHER_DOCUMENTS,
+    compute_run_length,
+    explain_set_apart,
+    find_boilerplate,
+    have_common_run,
+    is_boilerplate,
+    is_likely_anyway,
+    is_prefix_repeated,
+)
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ASKED = ExtractionSettings(prefix=8, suffix=8, stride="tiled")
-# Of 20 tokens, none of which comes twice: the first eight are the prefix, the next eight the suffix.
+# 20 different tokens: the first eight are the prefix, the next eight the suffix.
 TIED = SENTENCES[0]
 REFRAIN = " such as 12, 345 and 67"
 
 
 def unknown(seed: int) -> str:
-    """Words that the model has no successors of."""
+    """Return words without a known successor."""
     return " ".join(word[::-1] for word in filler(20, seed).split())
 
 
@@ -43,8 +56,11 @@ OTHERS = [SearchedDocument(f"other {number}", unknown(number)) for number in ran
 
 @pytest.fixture(scope="module")
 def bigram(tmp_path_factory: pytest.TempPathFactory) -> Taught:
-    """A model that looks at the last token alone: after a token of a sentence it gives the next one, else the first of
-    the refrain or an exclamation mark, each with a probability of a half."""
+    """Build a model that uses only the last token.
+
+    After a token of the sentence or the refrain, the next token is certain. After any other token, the first token of
+    the refrain and an exclamation mark have a probability of a half each.
+    """
     folder = save_model(tmp_path_factory.mktemp("bigram") / "llama", hidden_size=384, num_hidden_layers=1)
     model = tokenized(folder, folder / "data")
     network = AutoModelForCausalLM.from_pretrained(folder)
@@ -70,7 +86,7 @@ def bigram(tmp_path_factory: pytest.TempPathFactory) -> Taught:
 
 
 def documents_with(model: TokenizedModel) -> list[SearchedDocument]:
-    """The sentence at the beginning of one, the refrain behind eight tokens of another, and unknown words."""
+    """Return a document that begins with the sentence, one with the refrain after eight tokens, and other documents."""
     text = unknown(6)
     eighth = int(encode(model, [text])[0].char_end[7])
     return [
@@ -81,38 +97,37 @@ def documents_with(model: TokenizedModel) -> list[SearchedDocument]:
 
 
 def run(taught: Taught, documents: Sequence[SearchedDocument], folder: Path) -> dict[str, Extraction]:
-    search = Search(taught.model, documents, ASKED, Caches(DataPaths(folder)))
-    return {found.document.name: found for found in search.run(lambda _: taught.forward)}
+    return {found.document.name: found for found in taught.search(folder, ASKED, documents).run(taught.load)}
 
 
-def test_what_comes_after_any_prefix_is_set_apart(bigram: Taught, tmp_path: Path) -> None:
+def test_a_suffix_that_is_likely_after_any_prefix_is_excluded(bigram: Taught, tmp_path: Path) -> None:
     found = run(bigram, documents_with(bigram.model), tmp_path)
     tied, refrain = found["tied"], found["refrain"]
     [number] = np.flatnonzero(tied.windows.reproduced)
-    assert tied.judged.reasons[number] is None
+    assert tied.exclusions.reasons[number] is None
     assert tied.memorisation.reproduced == 1
     assert tied.windows.log_p[number] == pytest.approx(0.0, abs=1e-6)
-    assert tied.judged.prior_log_p[number] < -15
+    assert tied.exclusions.prior_log_p[number] < -15
 
     [number] = np.flatnonzero(refrain.windows.reproduced)
     text = refrain.document.text[refrain.windows.begin[number] : refrain.windows.end[number]]
     assert text == REFRAIN
-    assert refrain.judged.reasons[number] == "likely anyway"
+    assert refrain.exclusions.reasons[number] == "likely anyway"
     assert (refrain.memorisation.reproduced, refrain.memorisation.set_apart) == (0, 1)
     assert refrain.windows.log_p[number] == pytest.approx(math.log(0.5), abs=1e-6)
-    # A half after each of ten prefixes, but for those that end with a token of a sentence.
-    share = 2 * math.exp(refrain.judged.prior_log_p[number]) * MAX_OTHER_DOCUMENTS
+    # A half after each of ten prefixes, except prefixes that end with a token of a sentence.
+    share = 2 * math.exp(refrain.exclusions.prior_log_p[number]) * MAX_OTHER_DOCUMENTS
     assert share == pytest.approx(round(share), abs=1e-6)
     assert MAX_OTHER_DOCUMENTS / 2 <= round(share) <= MAX_OTHER_DOCUMENTS
-    # Of other windows nobody asks.
+    # Other windows have no prior.
     for other in found.values():
-        asked = np.isfinite(other.judged.prior_log_p)
+        asked = np.isfinite(other.exclusions.prior_log_p)
         assert (asked == other.windows.reproduced).all()
 
 
 @torch.inference_mode()
 def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, tmp_path: Path) -> None:
-    """With a model that looks at all that comes before, against the bare model: each prefix in one sequence."""
+    """Compare the priors with those of the bare model, which runs each prefix with the suffix."""
     others = [SearchedDocument(f"other {number}", filler(12, number), side="held_out") for number in range(50, 56)]
     asked = ExtractionSettings(prefix=16, suffix=24)
     prefixes: set[tuple[int, ...]] = set()
@@ -124,7 +139,7 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
             return super().begin(encoded, batch, wanted, before=before)
 
     forward = Watched(taught.forward.model, taught.model.vocab_size)
-    search = Search(taught.model, [DOCUMENTS[0], *others], asked, Caches(DataPaths(tmp_path)))
+    search = taught.search(tmp_path, asked, [DOCUMENTS[0], *others])
     planted = search.run(lambda _: forward)[0]
     assert len(prefixes) == len(others)
     of_others = [encode(taught.model, [one.text])[0].token_id.tolist() for one in others]
@@ -132,7 +147,7 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
         assert start == taught.model.start_token_id
         assert len(prefix) == 16
         assert sum(prefix in [ids[at : at + 16] for at in range(len(ids))] for ids in of_others) == 1
-    checked = np.flatnonzero(np.isfinite(planted.judged.prior_log_p))
+    checked = np.flatnonzero(np.isfinite(planted.exclusions.prior_log_p))
     assert len(checked) >= 1
     for number in checked:
         suffix = search.encode_window(planted, int(number)).token_id[16:].tolist()
@@ -140,8 +155,8 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
         for prefix in prefixes:
             logits = taught.forward.model(input_ids=torch.tensor([[*prefix, *suffix]])).logits[0, len(prefix) - 1 : -1]
             p.append(torch.log_softmax(logits.double(), 1).gather(1, torch.tensor(suffix)[:, None]).sum().exp().item())
-        assert planted.judged.prior_log_p[number] == pytest.approx(math.log(np.mean(p)), abs=1e-3)
-        assert planted.judged.reasons[number] is None, "the passage is tied to its prefix"
+        assert planted.exclusions.prior_log_p[number] == pytest.approx(math.log(np.mean(p)), abs=1e-3)
+        assert planted.exclusions.reasons[number] is None, "the passage is tied to its prefix"
     assert planted.memorisation.reproduced > len(checked)
 
 
@@ -157,18 +172,18 @@ def test_too_few_other_documents_decide_nothing(bigram: Taught, tmp_path: Path) 
     for number, documents in enumerate(([refrain, *few], [refrain, *few, edition])):
         found = run(bigram, documents, tmp_path / str(number))["refrain"]
         assert (found.memorisation.reproduced, found.memorisation.set_apart) == (1, 0)
-        assert np.isnan(found.judged.prior_log_p).all()
+        assert np.isnan(found.exclusions.prior_log_p).all()
     enough = run(bigram, [refrain, *OTHERS[:MIN_OTHER_DOCUMENTS]], tmp_path / "enough")["refrain"]
     assert (enough.memorisation.reproduced, enough.memorisation.set_apart) == (0, 1)
 
 
-def test_nothing_is_run_twice_and_nothing_where_nothing_is_reproduced(bigram: Taught, tmp_path: Path) -> None:
+def test_priors_are_cached_and_need_reproduced_windows(bigram: Taught, tmp_path: Path) -> None:
     documents = documents_with(bigram.model)
     first = run(bigram, documents, tmp_path)
-    search = Search(bigram.model, documents, ASKED, Caches(DataPaths(tmp_path)))
+    search = bigram.search(tmp_path, ASKED, documents)
     again = search.run(lambda _: pytest.fail("everything is in the cache"))
     for one in again:
-        np.testing.assert_array_equal(one.judged.prior_log_p, first[one.document.name].judged.prior_log_p)
+        np.testing.assert_array_equal(one.exclusions.prior_log_p, first[one.document.name].exclusions.prior_log_p)
     paths = DataPaths(tmp_path / "nothing")
     run(bigram, OTHERS, paths.root)
     parts = {
@@ -194,3 +209,64 @@ def test_a_prefix_of_another_edition_shares_a_run() -> None:
     assert not have_common_run(np.concatenate([np.full(30, 500), window[40:59], [7]]), window)
     assert have_common_run(window[3:8], window)
     assert not have_common_run(np.array([3, 4, 5, 7]), window)
+
+
+RUN = np.arange(COMMON_RUN)
+OTHER = np.arange(1000, 1000 + 40)
+
+
+def joined(*parts: object) -> np.ndarray:
+    return np.concatenate([np.atleast_1d(np.asarray(part)) for part in parts])
+
+
+def test_a_suffix_that_repeats_its_prefix() -> None:
+    assert is_prefix_repeated(joined(7, RUN, 8), joined(9, RUN, OTHER[:9]))
+    assert not is_prefix_repeated(joined(7, RUN, 8), joined(9, RUN[:-1], OTHER[:9]))
+    # A refrain of three tokens.
+    refrain = np.tile([5, 6, 7], 17)
+    assert is_prefix_repeated(refrain[:50], refrain[1:])
+    # Also behind a prefix that is shorter than a run.
+    assert is_prefix_repeated(np.array([5] * 10), np.array([5] * 50))
+    assert not is_prefix_repeated(OTHER[:10], joined(OTHER[10:], RUN))
+    # A suffix of fewer tokens than a run has to stand there whole.
+    assert is_prefix_repeated(joined(OTHER, 1, 2, 3), np.array([1, 2, 3]))
+    assert not is_prefix_repeated(joined(OTHER, 1, 2, 4), np.array([1, 2, 3]))
+
+
+def test_text_of_three_documents_is_boilerplate() -> None:
+    licence = np.arange(500, 500 + 30)
+    own = [np.arange(2000 + 100 * number, 2050 + 100 * number) for number in range(4)]
+    documents = [joined(one, licence, one[::-1]) for one in own[:MIN_BOILERPLATE_DOCUMENTS]]
+    known = find_boilerplate(documents, COMMON_RUN)
+    assert len(known) == len(licence) - COMMON_RUN + 1
+    assert is_boilerplate(joined(own[0][:30], licence[5 : 5 + COMMON_RUN]), known)
+    assert not is_boilerplate(joined(own[0][:30], licence[5 : 4 + COMMON_RUN], 0), known)
+    # In two documents, or three times in one, it is theirs.
+    assert not len(find_boilerplate(documents[:2], COMMON_RUN))
+    assert not len(find_boilerplate([joined(licence, licence, licence), own[0], own[1]], COMMON_RUN))
+
+
+def test_repetition_needs_no_other_documents() -> None:
+    def ask() -> np.ndarray:
+        pytest.fail("the documents are looked through for nothing")
+
+    assert explain_set_apart(RUN, RUN, ask) == "repeats its prefix"
+    known = find_boilerplate([OTHER] * MIN_BOILERPLATE_DOCUMENTS, COMMON_RUN)
+    assert explain_set_apart(RUN, OTHER, lambda: known) == "in several documents"
+    assert explain_set_apart(OTHER, RUN, lambda: known) is None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=12), max_size=5),
+    st.lists(st.integers(0, 3), min_size=1, max_size=6),
+)
+def test_boilerplate_equals_counting(documents: list[list[int]], suffix: list[int]) -> None:
+    length = compute_run_length(len(suffix))
+    runs = Counter(
+        run
+        for document in documents
+        for run in {tuple(document[at : at + length]) for at in range(len(document) - length + 1)}
+    )
+    expected = runs[tuple(suffix)] >= MIN_BOILERPLATE_DOCUMENTS
+    tokens = [np.array(document, dtype=np.int32) for document in documents]
+    assert is_boilerplate(np.array(suffix, dtype=np.int32), find_boilerplate(tokens, length)) is expected
