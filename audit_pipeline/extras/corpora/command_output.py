@@ -16,8 +16,8 @@ from audit_pipeline.report.number_format import format_estimate, format_percent,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from audit_pipeline.extras.corpora.benchmark_search import OverlapReport
     from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, CorpusFindings
+    from audit_pipeline.extras.corpora.overlap_tables import OverlapReport
     from audit_pipeline.extras.corpora.search import SearchResult
 
 
@@ -73,7 +73,7 @@ def _summarise_benchmark(report: OverlapReport) -> Mapping[str, object]:
 
 def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
     """Print the longest passages, the verdicts, and the problems of reading the corpus."""
-    from audit_pipeline.extras.corpora.benchmark_search import describe_overlap
+    from audit_pipeline.extras.corpora.overlap_tables import describe_overlap
     from audit_pipeline.tables import OVERLAP_SPANS
 
     rows = texts.to_pylist()
@@ -154,8 +154,12 @@ def print_items(judged: Sequence[BenchmarkItem]) -> None:
 
 def print_accuracy(judged: Sequence[BenchmarkItem]) -> None:
     """Print the accuracy per verdict, and its difference between contaminated and clean items."""
-    from audit_pipeline.extras.corpora.accuracy import DIFFERENCE_CAVEAT, compare_accuracy, measure_accuracy
-    from audit_pipeline.extras.corpora.item_verdicts import VERDICTS
+    from audit_pipeline.extras.corpora.item_verdicts import (
+        DIFFERENCE_CAVEAT,
+        VERDICTS,
+        compare_accuracy,
+        measure_accuracy,
+    )
 
     kinds = [("all", VERDICTS), *((verdict, (verdict,)) for verdict in VERDICTS)]
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]

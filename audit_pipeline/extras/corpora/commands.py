@@ -119,9 +119,9 @@ def overlap(
     import joblib
     import pyarrow as pa
 
-    from audit_pipeline.extras.corpora.benchmark_search import search_benchmarks
+    from audit_pipeline.extras.corpora.config import choose_rule
     from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
-    from audit_pipeline.extras.corpora.rules import choose_rule
+    from audit_pipeline.extras.corpora.overlap_tables import search_benchmarks
     from audit_pipeline.store.store import read
     from audit_pipeline.tables import OVERLAP_SPANS
 
@@ -185,8 +185,8 @@ def _search_file(
         work: Keyword arguments of search_corpus.
         quoted: Whether text may be quoted.
     """
+    from audit_pipeline.extras.corpora.overlap_tables import build_overlap_tables
     from audit_pipeline.extras.corpora.search import search_corpus
-    from audit_pipeline.extras.corpora.tables import build_overlap_tables
     from audit_pipeline.store.files import write_table
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
@@ -324,11 +324,11 @@ def _judge_file(file: _ItemsFile, corpus: str) -> None:
     import joblib
     import pyarrow as pa
 
+    from audit_pipeline.extras.corpora.config import choose_rule
     from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
     from audit_pipeline.extras.corpora.item_verdicts import CorpusFindings, judge_items
-    from audit_pipeline.extras.corpora.rules import choose_rule
+    from audit_pipeline.extras.corpora.overlap_tables import build_overlap_tables
     from audit_pipeline.extras.corpora.search import search_corpus
-    from audit_pipeline.extras.corpora.tables import build_overlap_tables
     from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
     opened = open_sharded_corpus(corpus)

@@ -14,10 +14,10 @@ import joblib
 import numpy as np
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
+from audit_pipeline.extras.corpora.config import OverlapRule
 from audit_pipeline.extras.corpora.corpus_shards import CorpusShard, ShardedCorpus
 from audit_pipeline.extras.corpora.evidence_rule import EvidenceIndex, build_evidence_index
 from audit_pipeline.extras.corpora.matching import Matcher
-from audit_pipeline.extras.corpora.rules import OverlapRule
 from audit_pipeline.extras.corpora.text_index import PassageSet, TextIndex, build_index
 from audit_pipeline.extras.corpora.word_hashes import Places, hash_words_of_texts
 from audit_pipeline.readers.text_rows import Skipped

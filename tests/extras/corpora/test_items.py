@@ -22,15 +22,18 @@ from made_workspace import Workspace, make_workspace, quick_folder
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.accuracy import compare_accuracy, compute_permutation_p_value, measure_accuracy
 from audit_pipeline.extras.corpora.commands import name_rows
+from audit_pipeline.extras.corpora.config import choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.item_verdicts import (
     BenchmarkItem,
     CorpusFindings,
     ModelEvidence,
     Verdict,
+    compare_accuracy,
+    compute_permutation_p_value,
     judge_items,
+    measure_accuracy,
 )
 from audit_pipeline.extras.corpora.model_results import (
     ItemResult,
@@ -39,9 +42,8 @@ from audit_pipeline.extras.corpora.model_results import (
     list_clean_positions,
     match_results,
 )
-from audit_pipeline.extras.corpora.rules import choose_rule
+from audit_pipeline.extras.corpora.overlap_tables import build_overlap_tables
 from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
-from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.readers.text_rows import SkippedRows, TextRow
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows

@@ -22,11 +22,11 @@ from audit_pipeline.extras.corpora.alignment import (
     find_longest_stretch,
     match_in_order,
 )
+from audit_pipeline.extras.corpora.config import choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.evidence_rule import compute_shared_threshold, find_question
-from audit_pipeline.extras.corpora.rules import choose_rule
+from audit_pipeline.extras.corpora.overlap_tables import build_overlap_tables
 from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult, prepare_search, search_corpus, search_shard
-from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.extras.corpora.text_index import PassageSet
 from audit_pipeline.tables import CORPUS_OVERLAP
 

@@ -18,9 +18,9 @@ import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora import matching, search
+from audit_pipeline.extras.corpora.config import OverlapRule
 from audit_pipeline.extras.corpora.corpus_shards import CorpusShard, ShardedCorpus, open_sharded_corpus
 from audit_pipeline.extras.corpora.matching import CorpusDocument
-from audit_pipeline.extras.corpora.rules import OverlapRule
 from audit_pipeline.extras.corpora.search import SearchResult, search_corpus, search_shard
 from audit_pipeline.extras.corpora.text_index import MAX_PLACES, TextIndex
 from audit_pipeline.readers.text_rows import Skipped

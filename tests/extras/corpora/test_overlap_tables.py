@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.extras.corpora import tables, text_index
+from audit_pipeline.extras.corpora import overlap_tables, text_index
+from audit_pipeline.extras.corpora.config import RULES, OverlapRule, choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
-from audit_pipeline.extras.corpora.rules import RULES, OverlapRule, choose_rule
+from audit_pipeline.extras.corpora.overlap_tables import build_overlap_tables
 from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
-from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
 RULE = OverlapRule("three", 3, "words", 0.5, "here")
@@ -78,7 +78,7 @@ def test_shares_and_verdicts(tmp_path: Path) -> None:
 def test_which_sides_a_published_rule_finds(
     documents: Sequence[str], part: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "COMMON_FROM", 1)
+    monkeypatch.setattr(overlap_tables, "COMMON_FROM", 1)
     question, answer = "Where is it?\n", "It is here."
     for border, expected in ((len(question), part), (0, part and "text")):
         audited = AuditedTexts([question + answer], [border])
@@ -165,7 +165,7 @@ def test_every_column_is_what_its_declaration_says(
     texts: list[Words], documents: list[Words], common_from: int, most_places: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(tables, "COMMON_FROM", common_from)
+        patch.setattr(overlap_tables, "COMMON_FROM", common_from)
         patch.setattr(text_index, "MAX_PLACES", most_places)
         expected_rows, expected_spans = describe_by_definition(texts, documents, common_from, most_places)
         if not any(row["runs"] for row in expected_rows):

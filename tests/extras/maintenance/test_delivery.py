@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.maintenance import alerts
-from audit_pipeline.extras.maintenance.alerts import WEBHOOK, post_changes
+from audit_pipeline.extras.maintenance import sensors
+from audit_pipeline.extras.maintenance.sensors import WEBHOOK, post_changes
 
 SECRET = "T00SECRETB00"
 CHANGES = {("tiny", "notes_32"): "tiny on notes_32: \udcff", ("tiny", "notes_64"): "tiny on notes_64: changed"}
@@ -93,6 +93,6 @@ def test_an_address_that_cannot_be_reached_stays_secret(caplog: pytest.LogCaptur
 
 
 def test_a_silent_webhook_ends_after_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alerts, "_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(sensors, "_TIMEOUT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(DataError, match="did not accept"):
         post_changes(CHANGES, f"http://127.0.0.1:{silent.getsockname()[1]}/{SECRET}")

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.maintenance.alerts import WatchedFinding, compare_findings, read_findings
+from audit_pipeline.extras.maintenance.sensors import WatchedFinding, compare_findings, read_findings
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 
