@@ -382,9 +382,9 @@ def _load_base(entry: ControlEntry, name: str, paths: DataPaths) -> tuple[Tokeni
     """Return the base model of a control and the id of its start token. Its weights are read in float32."""
     base = load_tokenized(apply_overrides(resolve_model(name, load_models()), dtype="float32"), paths)
     if base.entry.adapter is not None:
-        raise DataError(f"control {entry.name}: its base {name} has an adapter; name a model that has none")
+        raise DataError(f"control {entry.name}: its base {name} has an adapter. Choose a base without an adapter.")
     if base.start_token_id is None:
-        raise DataError(f"control {entry.name}: its base {name} has no start token; name it in its entry")
+        raise DataError(f"control {entry.name}: its base {name} has no start token. Set start_token in its entry.")
     return base, base.start_token_id
 
 

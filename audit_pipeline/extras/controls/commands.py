@@ -64,7 +64,7 @@ def control(name: str, device: str | None) -> None:
     """Train and audit models whose training data is known.
 
     NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts.
-    Both are audited. A detector works if it finds the members in the first model and none in the second.
+    Both models are audited. A detector works if it finds the members in the first model but not in the control model.
     """
     audited = audit_control(name, device)
     publish_outcomes(audited)
@@ -94,14 +94,14 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     cls=ListedCommand,
     section=Section.AUDIT,
     position=80,
-    keeps="An unfinished study is not kept: the same command starts from the beginning.",
+    keeps="An unfinished study is not kept. The same command starts it from the beginning.",
 )
 @click.argument("name")
 @table_output_options
 def study(name: str) -> None:
     """Measure what makes members detectable.
 
-    NAME is an entry of config/studies.yaml. A control is trained and audited at each value of a setting.
+    NAME is an entry of config/studies.yaml. A control is trained and audited for each value of a setting.
     """
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
@@ -283,8 +283,8 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
         ],
     )
     console.print_result(
-        "First choices, the probabilities and the copies belong to the strongest passage. Copies are the licence files "
-        "of installed packages that contain it, an estimate of how often the model has read it."
+        "First choices, probabilities and copies belong to the strongest passage. Copies: the number of licence files "
+        "of installed packages that contain the passage, an estimate of how often the model has read it."
     )
 
 

@@ -109,7 +109,7 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
             console.print_message(f"not read completely: {report.problem}")
         elif report.skipped:
             console.print_message(
-                f"{report.name}: {report.skipped:,} row(s) could not be used; the first row: {report.first_skipped}"
+                f"{report.name}: {report.skipped:,} row(s) could not be used. The first of them: {report.first_skipped}"
             )
 
 
@@ -118,7 +118,7 @@ def print_ignored_files(names: Sequence[str], corpus: object) -> None:
     if names:
         shown = f"{', '.join(names[:_SHOWN_FILES])}{', …' if len(names) > _SHOWN_FILES else ''}"
         console.print_message(
-            f"skipped {len(names):,} file(s) of another format in {escape_unprintable(str(corpus))}: {shown}"
+            f"skipped {len(names):,} file(s) in {escape_unprintable(str(corpus))} that have no readable format: {shown}"
         )
 
 
@@ -128,7 +128,7 @@ def print_corpus(found: CorpusFindings) -> None:
     part = f"{read['shards_read']} of {read['shards']} shards were read"
     facts = {name: read[name] for name in ("rule", "n", "shards_read", "shards", "is_complete")}
     console.print_result(
-        f"Corpus {found.corpus}: {'all of it was read' if read['is_complete'] else part}; rule {read['rule']}",
+        f"Corpus {found.corpus}: {'the whole corpus was read' if read['is_complete'] else part}; rule {read['rule']}",
         corpus={"name": found.corpus, **facts},
     )
 
@@ -145,7 +145,9 @@ def print_items(judged: Sequence[BenchmarkItem]) -> None:
     listed_items = judged if console.is_json_output() else shown[:_SHOWN_ITEMS]
     console.show_table("items", [asdict(item) for item in listed_items], _ITEMS)
     if len(shown) > _SHOWN_ITEMS:
-        console.print_result(f"and {len(shown) - _SHOWN_ITEMS:,} more that are not clean (--json lists all)")
+        console.print_result(
+            f"{len(shown) - _SHOWN_ITEMS:,} further items are not clean. Use --json to list all items."
+        )
     if counts["contaminated"]:
         record_exit_state("contaminated")
     listed = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in VERDICTS if counts[verdict])
@@ -165,9 +167,10 @@ def print_accuracy(judged: Sequence[BenchmarkItem]) -> None:
     rates = [{"items": name, **asdict(measure_accuracy(judged, *verdicts))} for name, verdicts in kinds]
     console.show_table("accuracy", [rate for rate in rates if rate["n"]], _ACCURACY)
     compared = compare_accuracy(judged)
-    shown = format_estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
+    shown = format_estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "unknown")
     console.print_result(
-        f"Contaminated minus clean: {shown}, p = {format_probability(compared.p_value)} ({compared.method}).\n"
+        f"Accuracy on contaminated minus clean items: {shown}, p = {format_probability(compared.p_value)} "
+        f"({compared.method}).\n"
         f"{DIFFERENCE_CAVEAT}",
         comparison={**asdict(compared), "caveat": DIFFERENCE_CAVEAT},
     )

@@ -58,8 +58,8 @@ class _ItemsFile:
 )
 @click.option(
     "--benchmark",
-    help="Search for the texts of a built benchmark, of several (a,b,c), or of all. Results are stored in "
-    "warehouse and report.",
+    help="Search for the texts of a built benchmark, of several benchmarks (a,b,c), or of all built benchmarks (all). "
+    "The results are stored in warehouse and report.",
 )
 @click.option(
     "--texts", type=shared_options.PATH, help="Search for the texts of a file, one per row, or of standard input (-)."
@@ -81,12 +81,14 @@ class _ItemsFile:
 @click.option(
     "--only", metavar="PATTERN", help="Read only shards (files) whose names match the pattern, such as 'part-00*'."
 )
-@click.option("--corpus-column", help="Column of the text in the corpus.")
+@click.option("--corpus-column", help="Column that contains the text in the files of the corpus.")
 @click.option(
     "--processes", type=shared_options.AT_LEAST_1, help="Number of processes that read shards. Default: one per core."
 )
 @click.option(
-    "--out", type=shared_options.PATH, help="With --texts: folder for corpus_overlap.parquet and overlap_spans.parquet."
+    "--out",
+    type=shared_options.PATH,
+    help="With --texts: write corpus_overlap.parquet and overlap_spans.parquet to this folder.",
 )
 @click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
 @shared_options.fail_on_option("contaminated")
@@ -206,7 +208,7 @@ def _search_file(
         checkpoint.unlink(missing_ok=True)
     command_output.print_overlap(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
     if out is not None:
-        print_result(f"Every text and every passage: {out}", out=out)
+        print_result(f"Tables of all texts and passages: {out}", out=out)
 
 
 def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
@@ -234,7 +236,10 @@ def _read_items(file: _ItemsFile) -> tuple[list[str], AuditedTexts]:
         texts.append(f"{question}{answer}" if question else row.text)
         borders.append(len(question))
     if file.answer_column is not None and not any(borders):
-        raise DataError(f"{file.path}: no row has an answer in the column {file.answer_column}")
+        raise DataError(
+            f"{file.path}: no row has an answer in the column {file.answer_column}. Name another column with "
+            "--answer-column."
+        )
     return name_rows(rows, ids_in, required=file.id_column is not None), AuditedTexts(texts, borders)
 
 
@@ -253,7 +258,7 @@ def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[s
         return names
     if required:
         raise DataError(
-            f"--id-column {column}: {distinct:,} different ids for {len(rows):,} texts. Give each text its own id."
+            f"--id-column {column}: the {len(rows):,} texts have {distinct:,} different ids. Give each text its own id."
         )
     return [row.location for row in rows]
 
@@ -263,21 +268,21 @@ def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[s
 @click.option(
     "--texts",
     type=shared_options.PATH,
-    help="The test set: a file of items, one per row, or standard input (-). Searches --corpus.",
+    help="The test set: a file of items, one per row, or standard input (-). Requires --corpus.",
 )
 @shared_options.text_column_option
 @click.option("--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer.")
 @shared_options.id_column_option
 @click.option(
     "--corpus",
-    help="A corpus that `overlap` searched for the benchmark. Default: the only corpus. With --texts: the corpus to "
-    "search.",
+    help="With --benchmark: a corpus that `overlap` searched for the benchmark. Default: the only searched corpus. "
+    "With --texts: the corpus to search.",
 )
 @click.option("--model", help="A model that was audited on the benchmark. Its results are shown as evidence.")
 @click.option(
     "--results",
     type=shared_options.INPUT_FILE,
-    help="Answers of a model: samples_*.jsonl of lm-evaluation-harness, or rows with the columns item and correct.",
+    help="A model's results: samples_*.jsonl of lm-evaluation-harness, or a table with the columns item and correct.",
 )
 @click.option(
     "--clean",
@@ -300,8 +305,8 @@ def items(
     """Check which items of a test set are in a corpus.
 
     Each item gets a verdict with its reason. With --results, the accuracy on contaminated and on clean items is shown.
-    With --benchmark nothing is searched and no model is run: use `overlap` and `audit` before. With --texts the corpus
-    is searched by the rule evidence. docs/overlap.md explains the verdicts.
+    With --benchmark, the command searches nothing and runs no model: run `overlap` or `audit` first. With --texts, it
+    searches the corpus by the rule evidence. docs/overlap.md explains the verdicts.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
@@ -391,7 +396,7 @@ def _judge_benchmark(
         if unknown:
             print_message(f"{unknown:,} clean item(s) have no result, so they are not in {clean}")
         print_result(
-            f"{len(positions):,} clean items of the task {task} in {clean}", clean={"file": clean, "task": task}
+            f"{clean} lists {len(positions):,} clean items of the task {task}", clean={"file": clean, "task": task}
         )
 
 
@@ -407,10 +412,10 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     print_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
     others = f"; not used: {', '.join(file.other_measures)}" if file.other_measures else ""
-    means = f"; for {matched.averaged:,} the mean of several answers is used" if matched.averaged else ""
+    means = f" ({matched.averaged:,} of them: the mean of several answers)" if matched.averaged else ""
     print_result(
-        f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one; "
-        f"{matched.unmatched:,} result(s) belong to no item{means}.",
+        f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have a "
+        f"result{means}; {matched.unmatched:,} result(s) belong to no item.",
         results={
             "kind": file.kind,
             "measure": file.measure,
@@ -467,4 +472,4 @@ def count(
     print_skipped(counted.skipped.first, counted.skipped.count)
     command_output.print_ignored_files(list_corpus_files(corpus)[1], corpus)
     distinct = int((counted.counts > 0).sum())
-    print_result(f"{counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct, in {out}")
+    print_result(f"{out}: {counted.tokens:,} tokens in {counted.documents:,} texts, {distinct:,} distinct tokens")

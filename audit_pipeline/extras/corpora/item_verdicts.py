@@ -35,7 +35,7 @@ LEVEL = 0.05
 MIN_PROBABILITY = 0.001
 """Minimum probability of a stretch of the answer that is a sign of contamination. The command extract uses the same."""
 DIFFERENCE_CAVEAT = (
-    "A difference does not show that contamination raised the score: items in a corpus may be easier, or better known, "
+    "A difference does not show that contamination raised the score: items in a corpus may be easier or better known "
     "than other items."
 )
 _PERMUTATIONS = 1999
@@ -166,16 +166,16 @@ def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
     if not row["is_complete"]:
         scope = f" in the {row['shards_read']} of {row['shards']} shards that were read"
     if row["verdict"] == "too short to tell":
-        return "unknown", f"its {row['words']} words are too few for a verdict"
+        return "unknown", f"the item has only {row['words']} words, too few for a verdict"
     if row["verdict"] == "shared text":
         return "shared text", f"only text that many documents or items share was found{scope}"
     if row["verdict"] == "found":
         return _judge_found_item(row, scope)
     if not row["runs"]:
-        return "unknown", "it was not searched for: all of its text is in many items of the test set"
+        return "unknown", "the item was not searched for, because all of its text is in many items of the test set"
     if scope:
-        return "unknown", f"not found{scope}; it can be in the unread part"
-    return "clean", "no unshared text of it is in the corpus"
+        return "unknown", f"not found{scope}; the unread part may contain it"
+    return "clean", "the corpus contains no text of the item, except shared text"
 
 
 def _judge_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
@@ -204,7 +204,9 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
     if document is not None:
         facts["longest_run"] = document["longest_run"]
         if document["claim"] == "reproduced":
-            signs.append(_judge_reproduction(evidence.model, document, "it" if is_item else "its document"))
+            signs.append(
+                _judge_reproduction(evidence.model, document, "the item" if is_item else "the item's document")
+            )
     # The windows of a whole document have no positions in the item.
     if border and is_item:
         probability = _find_answer_probability(evidence.windows.get(name, ()), border)
@@ -218,7 +220,8 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
         facts["p_value"] = test["p_value"]
         facts["p_value_of"] = f"{test['detector']} of its group, against {test['n_calibration_groups']} held-out groups"
         if test["q_bh"] <= LEVEL and test["direction"] != "opposite":
-            reason = f"its group stands out by {test['detector']} (q = {test['q_bh']:.2g}, {test['claim_level']})"
+            strength = f"q = {test['q_bh']:.2g}, {test['claim_level']}"
+            reason = f"the group of the item stands out by {test['detector']} ({strength})"
             signs.append(("suspect", reason))
     if not signs:
         return "unknown", f"{evidence.model} shows no sign of having read the item, but may have read it", facts
@@ -228,7 +231,7 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
 
 def _judge_reproduction(model: str, document: Record, subject: str) -> tuple[Verdict, str]:
     """Return the verdict on a reproduced document, and its reason."""
-    reason = f"{model} gives {document['longest_run']:,} characters of {subject} word for word"
+    reason = f"{model} reproduces {document['longest_run']:,} characters of {subject} word for word"
     if document["q_bh"] is not None and document["q_bh"] <= LEVEL:
         return "contaminated", f"{reason}, more than held-out texts (q = {document['q_bh']:.2g})"
     return "suspect", reason
@@ -268,16 +271,19 @@ def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, requi
         return corpus
     if corpus is not None:
         raise ConfigError(
-            f"{corpus} was not searched for the texts of {benchmark} (searched were: {', '.join(corpora) or 'none'}): "
-            f"corpus-audit overlap --benchmark {benchmark} --corpus {corpus}"
+            f"{corpus} was not searched for the texts of {benchmark} (searched corpora: "
+            f"{', '.join(corpora) or 'none'}). "
+            f"Search it: corpus-audit overlap --benchmark {benchmark} --corpus {corpus}"
         )
     if len(corpora) > 1:
-        raise ConfigError(f"several corpora were searched for {benchmark}: choose one of --corpus {', '.join(corpora)}")
+        raise ConfigError(
+            f"several corpora were searched for {benchmark}. Choose one with --corpus: {', '.join(corpora)}"
+        )
     if corpora:
         return corpora[0]
     if required:
         raise ConfigError(
-            f"no corpus was searched for the texts of {benchmark}: "
+            f"no corpus was searched for the texts of {benchmark}. Search a corpus: "
             f"corpus-audit overlap --benchmark {benchmark} --corpus C"
         )
     return None
@@ -309,7 +315,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
     )
     if not (answers or documents):
         raise DataError(
-            f"no findings on {pair.model} and {pair.benchmark} yet: "
+            f"there are no findings on {pair.model} and {pair.benchmark} yet. Audit them: "
             f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
         )
     answering = {(answer["run_id"], answer["detector"], answer["parameters"]) for answer in answers}
@@ -381,7 +387,8 @@ def compare_accuracy(items: Sequence[BenchmarkItem], *, seed: int = 0) -> Accura
     for rate, side in ((contaminated, "contaminated"), (clean, "clean")):
         if rate.n_groups < 2:
             reason = (
-                f"no comparison: {rate.n} {side} item(s) with a result, of {rate.n_groups} group(s); two are needed"
+                f"no comparison: {rate.n} {side} item(s) have a result, in {rate.n_groups} group(s); "
+                "at least two groups are required"
             )
             return AccuracyComparison(contaminated, clean, difference, NO_INTERVAL, None, reason)
     chosen = [item for item in items if item.verdict in ("contaminated", "clean") and item.correct is not None]
@@ -392,8 +399,8 @@ def compare_accuracy(items: Sequence[BenchmarkItem], *, seed: int = 0) -> Accura
     interval = compute_difference_interval(contaminated, clean)
     p_value = compute_permutation_p_value(values, flags, groups, seed)
     method = (
-        "95% interval of the difference from those of both accuracies (Newcombe's method 10); two-sided p-value of "
-        f"{_PERMUTATIONS} permutations by group (seed {seed})"
+        "95% interval of the difference from the intervals of both accuracies (Newcombe's method 10); two-sided "
+        f"p-value of {_PERMUTATIONS} permutations by group (seed {seed})"
     )
     return AccuracyComparison(contaminated, clean, difference, interval, p_value, method)
 

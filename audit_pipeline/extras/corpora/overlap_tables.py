@@ -135,13 +135,13 @@ def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -
     if whole < shards:
         read = f"{whole:,} of {shards:,} shards (the unread part may contain further texts)"
     elif not result.is_complete:
-        read = f"all {shards:,} shard(s) but not every row or file (the unread part may contain further texts)"
+        read = f"all {shards:,} shard(s), except some rows or files (the unread part may contain further texts)"
     else:
         read = f"all {shards:,} shard(s)"
     return (
         f"{verdicts['found']:,} of {texts:,} texts are in {result.corpus.name} in part or whole, "
-        f"{verdicts['shared text']:,} only with shared text, {verdicts['too short to tell']:,} too short to tell; "
-        f"{result.document_count:,} documents read, {read}"
+        f"{verdicts['shared text']:,} only with shared text; {verdicts['too short to tell']:,} are too short to tell. "
+        f"{result.document_count:,} documents were read, from {read}"
     )
 
 

@@ -185,11 +185,11 @@ def search_corpus(
                     reported_at = now
     except BrokenProcessPool as error:
         raise DataError(
-            "a process of the search was killed, maybe for lack of memory: run the command again with fewer "
-            "--processes; it resumes with the remaining shards"
+            "a process of the search was killed, perhaps because memory ran out. Run the command again with fewer "
+            "--processes. It continues with the remaining shards."
         ) from error
     if not result.document_count:
-        raise DataError(f"the corpus {corpus.name}: no document can be read; {_find_first_problem(result)}")
+        raise DataError(f"no document of the corpus {corpus.name} can be read: {_find_first_problem(result)}")
     return result
 
 
@@ -212,7 +212,7 @@ def _find_first_problem(result: SearchResult) -> str:
         problem = report.problem or report.first_skipped
         if problem is not None:
             return problem
-    return "it is empty"
+    return "the corpus is empty"
 
 
 class _SearchProgress:

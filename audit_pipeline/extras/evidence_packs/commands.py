@@ -98,7 +98,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     not the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md describes its files.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
-        raise DataError(f"{out} is not a .zip file in an existing folder. Give such a file.")
+        raise DataError(f"--out {out} must be a .zip file in an existing folder.")
     paths = get_writable_paths()
     configured = resolve_model_option(model)
     configuration = load_whole_configuration()
@@ -113,7 +113,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     size = out.stat().st_size
     sha256 = file_sha256(out)
     console.print_result(
-        f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
+        f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe pack contains the full texts.\n"
         f"To check it: corpus-audit verify {out}",
         out=out,
         files=files,
@@ -133,7 +133,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
 @click.option(
     "--seed",
     type=int,
-    help="Seed of the choice of these texts and windows. Choose it yourself after you have received the pack.",
+    help="Seed that selects these texts and windows. Choose it yourself after you have received the pack.",
 )
 @click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
 @click.option(

@@ -154,10 +154,12 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
         earlier_runs |= {entry.run_id for entry in entries if entry.started_at < sealed_at}
     reasons: list[str] = []
     if earlier_runs:
-        reasons.append(f"{len(earlier_runs):,} run(s) of this model on these texts came before it or its timestamp")
+        reasons.append(
+            f"{len(earlier_runs):,} run(s) of this model on these texts are older than the plan or its timestamp"
+        )
     n_cached = plan.fields["texts_in_cache"]
     if n_cached:
-        reasons.append(f"the model’s cache had {n_cached:,} of its texts and documents before it")
+        reasons.append(f"{n_cached:,} of the plan's texts and documents were in the model's cache before the plan")
     return reasons
 
 

@@ -162,13 +162,14 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice. Name two different models.")
+            raise DataError(f"{name} is named twice. Name different models.")
     reference, *others = models.values()
     for other in others:
         both = f"{reference.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != reference.identity.tokenizer_fingerprint:
             raise DataError(
-                f"{both} have different tokenizers, so their tokens cannot be compared. Name models with one tokenizer."
+                f"{both} have different tokenizers, so their tokens cannot be compared. Name models with the same "
+                "tokenizer."
             )
         reference_settings = _list_reading_settings(reference)
         other_settings = _list_reading_settings(other)

@@ -221,7 +221,7 @@ def _measure_mean(
     metric: str, role: ComparedModel, values: Floats, groups: Sequence[str], unit: str
 ) -> Measurement | str:
     if not len(values):
-        return "there is nothing on this side to take a mean of"
+        return "this side has no value to take the mean of"
     is_change = role == "change"
     if metric == REPRODUCED and not is_change:
         return _measure_share(values, groups, f"share of {unit}", unit)

@@ -94,13 +94,18 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     parts = [forget.examples, holdout.examples]
     if forget.name == holdout.name:
         parts = _split_benchmark(forget)
-    for part, benchmark, purpose in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
+    for part, benchmark, purpose in zip(
+        parts, (forget, holdout), ("be forgotten", "compare with the texts to be forgotten"), strict=True
+    ):
         if not len(part):
-            raise DataError(f"{benchmark.name} has no texts to {purpose}: name others with --forget and --holdout")
+            raise DataError(
+                f"{benchmark.name} has no texts to {purpose}. Name other benchmarks with --forget and --holdout."
+            )
     shared_texts = set(build_model_inputs(parts[0])) & set(build_model_inputs(parts[1]))
     if shared_texts:
         raise DataError(
-            f"{len(shared_texts)} texts are both in {forget.name} and in {holdout.name}: a text has one side"
+            f"{len(shared_texts)} texts are both in {forget.name} and in {holdout.name}. Name benchmarks without "
+            "common texts."
         )
     if forget.name != holdout.name:
         _require_disjoint(forget, holdout)
@@ -135,7 +140,7 @@ def _require_disjoint(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
             shared.append(f"{count} {noun}")
     if shared:
         raise DataError(
-            f"{forget.name} and {holdout.name} share {' and '.join(shared)}: name held-out texts of other documents"
+            f"{forget.name} and {holdout.name} share {' and '.join(shared)}. Name held-out texts of other documents."
         )
 
 
@@ -164,7 +169,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
         counts = sides.take(is_missing).examples["benchmark"].value_counts().to_pylist()
         name = counts[0]["values"]
         raise DataError(
-            f"{model.entry.name} has not been run on {counts[0]['counts']} texts of {name}: "
+            f"{model.entry.name} has not been run on {counts[0]['counts']} texts of {name}. Audit them: "
             f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
         )
     rows = np.full((len(texts), len(TEXT_MEASURES) + 2), np.nan)
@@ -208,11 +213,11 @@ def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: 
     pair = Pair(benchmark.name, model.entry.name)
     command = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if not has_entries(paths, DECISIONS, pair):
-        return f"{pair.model} has no thresholds on {pair.benchmark}: {command}"
+        return f"{pair.model} has no thresholds on {pair.benchmark}. Audit it: {command}"
     entry = read_latest_run(paths, DECISIONS.name, pair.partition)
     is_current_build = entry.benchmark_digest == benchmark.digest
     if not is_current_build or entry.model_fingerprint != model.identity.model_fingerprint:
-        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build: {command}"
+        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build. Audit it again: {command}"
     label = f"the thresholds of {pair.model} on {pair.benchmark}"
     rows_by_rule = {}
     for row in store.read(paths, DECISIONS, pair, run_id=entry.run_id, label=label).to_pylist():
@@ -267,13 +272,13 @@ def read_document_values(
             references.add(tuple(sorted(item for item in entry.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
                 return _build_empty_document_values(
-                    "extraction was not run with the same reference model, or none, each time"
+                    "the extractions did not all use the same reference model, or all use none"
                 )
             rows_by_model[role] = _read_extraction(entry, paths)
         documents = _join_rows_by_document(rows_by_model)
         if documents is None:
             return _build_empty_document_values(
-                f"extraction of {benchmark.name} was run with other windows on one model than on another"
+                f"the extractions of {benchmark.name} used different windows for the models"
             )
         for document in documents:
             is_forget = benchmark is benchmarks[0]
@@ -343,11 +348,11 @@ def _find_comparable_extraction(
     """
     pair = Pair(benchmark.name, model.entry.name)
     if not has_entries(paths, DOCUMENT_MEMORISATION, pair):
-        return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
+        return f"extraction was not run. Run it: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
     entry = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
     difference = None
     if any(map(_has_likeliest_tokens, models)) and not _has_likeliest_tokens(model):
-        difference = "through an interface that does not give the likeliest tokens, and with another model it was not"
+        difference = "through an interface that does not return the likeliest tokens, unlike that of another model"
     elif entry.model_fingerprint not in (None, model.identity.model_fingerprint):
         difference = "with other weights"
     elif entry.benchmark_digest not in (None, benchmark.digest):
@@ -363,7 +368,7 @@ def _has_likeliest_tokens(model: TokenizedModel) -> bool:
 
 def _read_extraction(run: Entry, paths: DataPaths) -> list[Row]:
     """Return the rows of DOCUMENT_MEMORISATION that a run has written."""
-    label = f"what was extracted of {run.partition.replace('|', ' with ')}"
+    label = f"the extraction of {run.partition.replace('|', ' with ')}"
     table = store.read(paths, DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=label)
     rows: list[Row] = table.to_pylist()
     return rows

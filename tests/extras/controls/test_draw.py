@@ -120,12 +120,12 @@ def test_a_text_that_stands_twice_has_no_role() -> None:
     others = pa.Table.from_pylist(
         [{**row, "document_id": f"{row['document_id']}x"} for row in table.to_pylist()], schema=DOCUMENTS.schema
     )
-    with pytest.raises(DataError, match=r"28 windows of 5 words are needed .*made holds 0 by window"):
+    with pytest.raises(DataError, match=r"requires 28 windows of 5 words .*made contains 0 by window"):
         draw_texts(pa.concat_tables([table, others]), entry())
 
 
 def test_too_small_a_corpus_is_refused_with_what_it_lacks() -> None:
-    with pytest.raises(DataError, match=r"control c: 28 windows of 5 words are needed .* holds 24 by window"):
+    with pytest.raises(DataError, match=r"control c requires 28 windows of 5 words .* contains 24 by window"):
         draw_texts(documents(count=2), entry())
     with pytest.raises(DataError, match="by document"):
         draw_texts(documents(count=2), entry(randomise="document"))

@@ -133,7 +133,7 @@ def test_a_table_of_another_tokenizer_is_refused(model: TokenizedModel, paths: D
     write_table(out, build_frequency_table(count_corpus(model, tmp_path / "config" / "texts"), model))
     assert read_frequencies(out, model).counts.sum() > 0
     ours = model.identity.tokenizer_fingerprint
-    with pytest.raises(DataError, match=rf"another tokenizer \({ours}\) than that of .* \(theirs\): count"):
+    with pytest.raises(DataError, match=rf"with the tokenizer {ours}, but .* has the tokenizer theirs: count"):
         read_frequencies(out, with_tokenizer(model, "theirs"))
 
 
@@ -160,7 +160,7 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
     first, second = np.flatnonzero(counts)[:2]
     moved[[first, second]] += [1, -1]
     cases = {
-        "no such table of token frequencies": None,
+        "this table of token frequencies does not exist": None,
         "is not a readable table": b"PAR1",
         "lacks the metadata tokens, tokenizer_fingerprint, corpus_digest": table.replace_schema_metadata(None),
         "its rows are not the ids": table.slice(1).replace_schema_metadata(metadata),
@@ -186,7 +186,7 @@ def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths)
     build_frequencies(load_references()["mine"], model, paths, step())
     entry = model.entry.model_copy(update={"start_token_policy": "tokenizer"})
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
-    with pytest.raises(DataError, match="it needs the start-token policy 'always'"):
+    with pytest.raises(DataError, match="it requires the start-token policy 'always'"):
         find_frequencies(other, paths)
 
 

@@ -107,10 +107,10 @@ PARTLY = {"is_complete": False, "shards_read": 3}
         (("found", {"part": "question"}), [span(0, 20)], "suspect", "found: question (50%"),
         (("found", {"contaminated": False}), [span(0, 50)], "suspect", "this is too little for the rule gpt-3"),
         (("shared text", {}), [span(0, 50, is_common=True)], "shared text", "many documents"),
-        (("not found", {}), [], "clean", "no unshared text of it is in the corpus"),
-        (("not found", PARTLY), [], "unknown", "; it can be in the unread part"),
+        (("not found", {}), [], "clean", "the corpus contains no text of the item, except shared text"),
+        (("not found", PARTLY), [], "unknown", "; the unread part may contain it"),
         (("not found", {"runs": 0}), [], "unknown", "all of its text is in many items"),
-        (("too short to tell", {"words": 5}), [], "unknown", "its 5 words are too few"),
+        (("too short to tell", {"words": 5}), [], "unknown", "the item has only 5 words"),
     ],
 )
 def test_verdicts_by_the_corpus(
@@ -166,7 +166,7 @@ def test_a_text_that_the_model_gives_word_for_word(q: float | None, verdict: Ver
     assert item.verdict == verdict
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
-    assert item.reason.startswith("no unshared text of it is in the corpus; m gives 80 characters of it")
+    assert item.reason.startswith("the corpus contains no text of the item, except shared text; m reproduces 80 ")
 
 
 MANIFEST: dict[str, Any] = {
@@ -191,7 +191,7 @@ def test_results_are_matched_by_names(name: str) -> None:
     matched = match_results(results, examples_of("a", "b"), MANIFEST)
     assert (matched.correct, matched.averaged, matched.unmatched) == ({"b": 0.5}, 1, 1)
     with pytest.raises(
-        DataError, match=r"none of the 1 results matches an item of made\. A name of its items is made:a"
+        DataError, match=r"none of the 1 results matches an item of made\. Its first item has the name made:a"
     ):
         match_results(results_of(named("7")), examples_of("a", "b"), MANIFEST)
 
@@ -386,7 +386,7 @@ def test_accuracies_on_contaminated_and_clean_items(built: Workspace) -> None:
     assert document["comparison"]["difference"] == pytest.approx(2 / 3)
     assert document["comparison"]["p_value"] < 0.05
     shown = told(built.run("items", "--benchmark", "trees", "--results", results))
-    assert "Contaminated minus clean: +66.7%" in shown
+    assert "Accuracy on contaminated minus clean items: +66.7%" in shown
     assert "A difference does not show that contamination raised the score" in shown
 
 
@@ -413,11 +413,11 @@ def test_a_corpus_that_was_read_in_part_has_no_clean_items(built: Workspace) -> 
 def test_what_is_missing_is_one_line_with_its_command(built: Workspace) -> None:
     assert "did you mean trees?" in error_of(built.run("items", "--benchmark", "tree"))
     wrong = error_of(built.run("items", "--benchmark", "trees", "--corpus", "books"))
-    assert "(searched were: web): corpus-audit overlap --benchmark trees --corpus books" in wrong
+    assert "(searched corpora: web). Search it: corpus-audit overlap --benchmark trees --corpus books" in wrong
     other = built.root / "wiki"
     (built.root / "web").rename(other)
     search(built, other)
-    assert "choose one of --corpus web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
+    assert "Choose one with --corpus: web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
     missing = error_of(built.run("items", "--benchmark", "trees", "--model", "tiny"))
     assert "corpus-audit audit --model tiny --benchmark trees" in missing
     results = built.root / "other.jsonl"
@@ -502,7 +502,7 @@ def test_items_are_called_by_their_own_ids_if_each_has_one(ids: list[object], na
     rows = [TextRow(f"items.jsonl:{place + 1}", place, "a text", {"id": ids[place]}) for place in range(2)]
     assert name_rows(rows, "id", required=False) == names
     if names[0] != str(ids[0]):
-        with pytest.raises(DataError, match="different ids for 2 texts"):
+        with pytest.raises(DataError, match=r"the 2 texts have \d different ids"):
             name_rows(rows, "id", required=True)
 
 

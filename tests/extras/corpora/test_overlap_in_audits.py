@@ -164,7 +164,7 @@ def test_the_answer_of_a_texts_row(searched: Workspace, tmp_path: Path, column: 
         (("--corpus", CORPUS), "Give either --benchmark NAME or --texts FILE."),
         (("--benchmark", NAME), "Missing option '--corpus'"),
         (("--benchmark", NAME, "--corpus", CORPUS, "--out", "x"), "--out requires --texts"),
-        (("--benchmark", NAME, "--corpus", "nowhere"), "neither a file or folder nor a corpus"),
+        (("--benchmark", NAME, "--corpus", "nowhere"), "neither a file nor a folder nor a corpus"),
         (("--benchmark", "no_such", "--corpus", CORPUS), "no_such"),
     ],
 )

@@ -290,15 +290,15 @@ def test_a_shard_that_changes_while_it_is_read_was_not_read_whole(
 def test_nothing_to_look_for_and_nothing_to_read(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "some.jsonl").write_text(json.dumps({"text": "some words"}) + "\n")
-    with pytest.raises(DataError, match=r"none of the 2 texts has 6 words"):
+    with pytest.raises(DataError, match=r"none of the 2 texts has at least 6 words"):
         search_corpus(["", "a b c"], open_sharded_corpus(str(tmp_path / "some.jsonl")), RULE)
-    with pytest.raises(DataError, match="no document can be read"):
+    with pytest.raises(DataError, match=r"no document of the corpus .* can be read"):
         search_corpus(["a b c d e f"], open_sharded_corpus(str(tmp_path / "empty.jsonl")), RULE)
     found = search_corpus(["a b c d e f"], open_sharded_corpus(str(tmp_path / "some.jsonl")), RULE)
     assert spans_of(found) == {}
-    with pytest.raises(ConfigError, match="neither a file or folder nor a corpus"):
+    with pytest.raises(ConfigError, match="neither a file nor a folder nor a corpus"):
         open_sharded_corpus(str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match="none of the 1 shards"):
+    with pytest.raises(DataError, match="no shard of"):
         open_sharded_corpus(str(tmp_path / "some.jsonl"), only="part-*")
 
 

@@ -196,7 +196,7 @@ def test_rules(rule: str, of_runs: float, of_words: float, contaminated: bool) -
 def test_a_rule_with_other_words() -> None:
     assert choose_rule("gpt-3", 8) == OverlapRule("gpt-3, 8 words", 8, "any", 0.0, RULES["gpt-3"].source)
     assert choose_rule("gpt-3", 13) is RULES["gpt-3"]
-    with pytest.raises(ConfigError, match="there is no rule gpt-5: use one of evidence, gpt-3"):
+    with pytest.raises(ConfigError, match=r"unknown rule 'gpt-5'\. Use one of these rules: evidence, gpt-3"):
         choose_rule("gpt-5")
     with pytest.raises(ConfigError, match="at least 4"):
         choose_rule("palm", 3)

@@ -73,7 +73,7 @@ def test_one_filter_and_one_metric_are_taken_whatever_the_order_of_lines(tmp_pat
 
 def test_several_runs_or_filters_without_names_in_a_file_are_refused(tmp_path: Path) -> None:
     rows = [harness_row(3, filter=name, acc=1.0) for name in (None, "none")]
-    with pytest.raises(DataError, match=r"both.jsonl:2 answers doc_id 3 again: several tasks or runs"):
+    with pytest.raises(DataError, match=r"both.jsonl:2 is another result for doc_id 3"):
         read_results(write_lines(tmp_path / "both.jsonl", *rows))
 
 
@@ -118,9 +118,9 @@ def test_rows_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("a.docx", b"x", "unknown format"),
-        ("a.jsonl", b'{"text": "x"}\n', "a table needs the columns item and correct; the columns are: text"),
+        ("a.jsonl", b'{"text": "x"}\n', "A table has the columns item and correct. The columns of this file are: text"),
         ("a.jsonl", b'{"item": "x", "correct": "perhaps"}\n', "no metric is a number between 0 and 1"),
-        ("a.jsonl", b'{"doc_id": 0, "doc": {}, "bits_per_byte": 0.9, "bleu": [1, 2]}\n', "the metrics are: bleu"),
+        ("a.jsonl", b'{"doc_id": 0, "doc": {}, "bits_per_byte": 0.9, "bleu": [1, 2]}\n', "The metrics are: bleu"),
     ],
 )
 def test_what_is_no_file_of_results(tmp_path: Path, name: str, content: bytes, words: str) -> None:

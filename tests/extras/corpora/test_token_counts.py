@@ -236,7 +236,7 @@ def test_a_checkpoint_with_a_changed_byte_is_not_taken(
 
 def test_what_cannot_be_counted(model: TokenizedModel, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("not read")
-    with pytest.raises(DataError, match=r"notes\.md: cannot tell its format from its name"):
+    with pytest.raises(DataError, match=r"notes\.md: unknown file format"):
         count_corpus(model, tmp_path / "notes.md")
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(DataError, match=r"empty\.txt: none of its 1 rows .*, empty.txt: the file holds no rows"):

@@ -250,7 +250,7 @@ def test_a_plan_that_came_after_the_findings_is_no_plan_of_them(workspace: Works
     file = pack(workspace, tmp_path / "pack.zip")
     checks = plan_checks(file)
     assert {sha256: check.ok for sha256, check in checks.items()} == {first.sha256: True, late.sha256: None}
-    assert checks[late.sha256].message.startswith("not planned beforehand: by the lineage it came after ")
+    assert checks[late.sha256].message.startswith("not planned beforehand: by the lineage, the plan is newer than ")
     result = workspace.run("verify", file)
     assert result.exit_code == 0, result.output
     assert "--  plan of made_8" in result.output
@@ -261,7 +261,7 @@ def test_a_plan_that_was_replaced_is_no_plan_of_the_findings(workspace: Workspac
     step = LineageStep.now("again", "scores", SCORES_VERSION)
     score_and_store_pair(PAIR, workspace.model("tiny"), workspace.paths, step)
     checks = plan_checks(pack(workspace, tmp_path / "pack.zip"))
-    words = "another plan was sealed after it and before the findings"
+    words = "another plan was sealed between this plan and the findings"
     assert words in checks[replaced.sha256].message
     assert words not in checks[last.sha256].message
     assert checks[last.sha256].ok is None, "the model had been run on its texts before"
@@ -275,7 +275,7 @@ def test_a_plan_of_another_model_is_no_plan_of_the_findings(workspace: Workspace
     write_plan(other, PAIR, workspace.model("tiny"), workspace.paths)
     check = plan_checks(pack(workspace, tmp_path / "pack.zip"))[other.sha256]
     assert check.ok is None
-    assert "the findings have another model fingerprint" in check.message
+    assert "plan and findings differ in model fingerprint" in check.message
 
 
 def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:
@@ -292,4 +292,5 @@ def test_a_difference_is_found_whatever_the_order_and_the_run() -> None:
     packed = scores(1.0, 2.0, run_id="one")
     assert find_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
     assert find_difference(SCORES, packed, scores(1.0, 2.5, run_id="two")) == "score differs, by up to 0.5"
-    assert find_difference(SCORES, packed, scores(1.0, run_id="two")) == "2 rows are packed, 1 are computed again"
+    difference = find_difference(SCORES, packed, scores(1.0, run_id="two"))
+    assert difference == "2 rows are packed, but 1 rows were computed again"

@@ -72,11 +72,11 @@ def test_the_same_plan_is_not_sealed_twice_and_another_one_is(workspace: Workspa
     assert explain_late_plan(first, PAIR, workspace.paths) == []
     late = replace(first, timestamp=Timestamp(b"", datetime.max.replace(tzinfo=UTC), None))
     assert explain_late_plan(late, PAIR, workspace.paths) == [
-        "2 run(s) of this model on these texts came before it or its timestamp"
+        "2 run(s) of this model on these texts are older than the plan or its timestamp"
     ]
     assert explain_late_plan(other, PAIR, workspace.paths) == [
-        "2 run(s) of this model on these texts came before it or its timestamp",
-        f"the model’s cache had {cached} of its texts and documents before it",
+        "2 run(s) of this model on these texts are older than the plan or its timestamp",
+        f"{cached} of the plan's texts and documents were in the model's cache before the plan",
     ]
     again = workspace.run("seal", "--model", "tiny", "--benchmark", "made_8")
     assert again.exit_code == 0

@@ -192,7 +192,7 @@ def test_a_file_that_is_gone_is_named_until_a_later_run_wrote_it(kept: Workspace
 
 def test_only_the_first_names_are_shown_unless_all_are_wanted() -> None:
     check = DoctorCheck("files", False, "damaged", [f"file {number}" for number in range(7)])
-    assert check.describe() == "damaged: file 0, file 1, file 2, file 3, file 4 and 2 more (--all names them)"
+    assert check.describe() == "damaged: file 0, file 1, file 2, file 3, file 4 and 2 more (--all shows all)"
     assert check.describe(names_all=True).endswith("file 5, file 6")
     assert DoctorCheck("files", True, "well").describe() == "well"
 

@@ -163,7 +163,7 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     rows = read_built(paths, "made_8").examples.column("text").to_pylist()
     copies = {text_sha256(copy) for copy in list_derived_texts([text for text in rows if text_sha256(text) in own])}
     assert removal.texts == own | copies
-    assert any("which other benchmarks contain, too" in line for line in removal.kept)
+    assert any("which other benchmarks also contain" in line for line in removal.kept)
     assert read_tree(paths).items() >= untouched.items(), "looking changes nothing"
     counted = count_files(removal)
     assert [counted[table] for table in ("scores", "evaluations", "split_quality", "examples")] == [2, 2, 1, 2]
@@ -207,7 +207,7 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
     assert read_json(paths.model_card(fingerprint))["name"] == "alias"
     rows = cached(workspace, "base", "one")
     removal = forget(RemovalTarget("model", "alias"), paths)
-    assert removal.kept == [f"token statistics and card of {fingerprint}, which one uses, too"]
+    assert removal.kept == [f"token statistics and card of {fingerprint}, which one also uses"]
     assert cached(workspace, "base", "one") == rows
     assert read_json(paths.model_card(fingerprint))["name"] == "one", "no card has the removed name"
     assert list_stored_names("model", paths) == {"one", "two"}

@@ -153,7 +153,7 @@ def test_a_model_that_still_reproduces_a_document_has_not_forgotten_it(
     """Two of 140: by their share alone, no interval is apart from that of held-out documents."""
     found = concluded(before, after, retrained, privleak=privleak, reproduced=["The Kettle", "Wool"])
     assert found.outcome == "still reproduced"
-    other = "" if retrained is None else ", and the model that was trained without them was not seen to"
+    other = "" if retrained is None else ", and the model that was trained without them does not"
     assert found.headline == "Not forgotten: edited reproduces passages of 2 of 140 documents to forget."
     assert found.explanation[0].endswith(f" 2 of 140 documents that it was to forget (The Kettle, Wool){other}.")
 

@@ -100,7 +100,7 @@ def test_benchmarks_that_share_documents_or_groups_are_refused(tmp_path: Path) -
     with pytest.raises(DataError) as refused:
         read_sides(books, nested)
     assert str(refused.value) == (
-        "books and nested share 1 document(s) and 2 group(s): name held-out texts of other documents"
+        "books and nested share 1 document(s) and 2 group(s). Name held-out texts of other documents."
     )
 
 
@@ -156,7 +156,7 @@ def test_documents_that_are_still_reproduced_need_no_extraction_before(tmp_path:
     paths = DataPaths(tmp_path)
     alone = [BuiltBenchmark("b", {"digest": "d"}, paths)]
     assert read_reproduced(MODELS, alone, paths).reason == (
-        "extraction was not run: corpus-audit extract --model after --benchmark b"
+        "extraction was not run. Run it: corpus-audit extract --model after --benchmark b"
     )
     extract(tmp_path, "after", {"two": 0.1, "one": 0.2, "none": 0.0, "short": None, "held": 0.3})
     found = read_reproduced(MODELS, alone, paths)
@@ -175,11 +175,11 @@ def test_documents_that_are_still_reproduced_need_no_extraction_before(tmp_path:
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ({}, None, "extraction was not run: corpus-audit extract --model after --benchmark b"),
-        ({}, {"tokens": 20}, "extraction of b was run with other windows on one model than on another"),
+        ({}, None, "extraction was not run. Run it: corpus-audit extract --model after --benchmark b"),
+        ({}, {"tokens": 20}, "the extractions of b used different windows for the models"),
         ({}, {"fingerprint": "of an earlier model"}, "extraction of after on b was run with other weights"),
         ({}, {"digest": "an earlier one"}, "extraction of after on b was run on another build of it"),
-        ({"reference": "small"}, {}, "extraction was not run with the same reference model, or none, each time"),
+        ({"reference": "small"}, {}, "the extractions did not all use the same reference model, or all use none"),
         ({"reference": "small"}, {"reference": "small"}, None),
         ({"share": None}, {"share": None}, "no document is as long as a window"),
     ],
