@@ -22,7 +22,7 @@ from made_workspace import Workspace, make_workspace, quick_folder
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.commands import name_rows
+from audit_pipeline.extras.corpora.command_actions import name_rows
 from audit_pipeline.extras.corpora.config import choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.item_verdicts import (
