@@ -20,18 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from torch.nn.utils.rnn import pad_sequence
-from transformers import (
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
@@ -52,7 +45,7 @@ from audit_pipeline.tables import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 START = "<|endoftext|>"
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> transformers.PreTrainedTokenizerFast:
     """Train a byte-level BPE tokenizer. The token ``START`` begins and ends a text.
 
     Args:
@@ -72,7 +65,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
     )
     # Merges with equal frequency depend on the order of the texts, so the texts are sorted.
     tokenizer.train_from_iterator(sorted(texts), trainer)
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=START, eos_token=START, pad_token=START, model_max_length=context
     )
 
@@ -122,13 +115,13 @@ def build_untrained_model(architecture: Architecture, vocabulary: int, start_id:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if architecture.family == "gpt_neox":
-            return GPTNeoXForCausalLM(GPTNeoXConfig(**shape))
-        return LlamaForCausalLM(LlamaConfig(**shape))
+            return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**shape))
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
 
 
 def train(
     model: Any,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: transformers.PreTrainedTokenizerBase,
     start_id: int,
     texts: Sequence[str],
     entry: ControlEntry,
@@ -403,7 +396,7 @@ def build_texts_table(texts: Sequence[DrawnText]) -> pa.Table:
 
 
 def _initialise_model(
-    entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None
+    entry: ControlEntry, tokenizer: transformers.PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None
 ) -> Any:
     if base is None:
         return build_untrained_model(entry.architecture, len(tokenizer), start_id, entry.seed)

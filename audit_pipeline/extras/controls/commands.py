@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from audit_pipeline.cli import run_setup
 from audit_pipeline.cli.audit_output import (
     audit_pairs,
     print_conclusions,
@@ -18,12 +19,6 @@ from audit_pipeline.cli.audit_output import (
 )
 from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
-from audit_pipeline.cli.run_setup import (
-    get_writable_paths,
-    load_dagster_definitions,
-    load_whole_configuration,
-    print_problems,
-)
 from audit_pipeline.cli.shared_options import device_option, table_output_options
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline import console
@@ -78,7 +73,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     """Audit both models of a control on its texts. Warehouse and report are not rebuilt."""
     from audit_pipeline.extras.controls.config import FILE
 
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     config.entries_of(FILE).get_entry(name)
     pairs = config.pairs_of_control(name)
     if not pairs:
@@ -105,12 +100,12 @@ def study(name: str) -> None:
     """
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     control = config.entries_of(FILE).get_entry(config.entries_of(STUDIES_FILE).get_entry(name).control)
-    print_problems(config.problems)
-    paths = get_writable_paths()
+    run_setup.print_problems(config.problems)
+    paths = run_setup.get_writable_paths()
 
-    definitions = load_dagster_definitions()
+    definitions = run_setup.load_dagster_definitions()
     from audit_pipeline.pipeline.dagster import audit, runs
     from audit_pipeline.pipeline.workspace_state import Scope
 
@@ -228,7 +223,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
 
     Warehouse and report are not rebuilt. The list is empty if the configuration has no such benchmark.
     """
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
         console.print_message(
@@ -349,7 +344,7 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
     """Audit both models of a control. The list is empty if the configuration has no such control."""
     from audit_pipeline.extras.controls.config import FILE
 
-    if name in load_whole_configuration().entries_of(FILE).names:
+    if name in run_setup.load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
     console.print_message(f"config/controls.yaml has no control '{name}', so its check is skipped")
     return []

@@ -12,18 +12,9 @@ import pyarrow as pa
 
 from audit_pipeline.detectors.detector_inputs import TokenFrequencies
 from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.extras.corpora import token_count
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.corpus_stream import Corpus, corpus_from_files, corpus_from_hub, corpus_from_source
-from audit_pipeline.extras.corpora.token_count import (
-    CODE_VERSION,
-    CorpusCount,
-    CountLimits,
-    Progress,
-    build_frequency_table,
-    compute_counts_sha256,
-    count_documents,
-    locate_checkpoint,
-)
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store import store
@@ -65,7 +56,7 @@ def _frequencies_from_table(
         raise DataError(
             f"{path} is corrupt: the sum of its counts is {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
         )
-    if metadata["counts_sha256"] != compute_counts_sha256(counts):
+    if metadata["counts_sha256"] != token_count.compute_counts_sha256(counts):
         raise DataError(f"{path} is corrupt: the checksum of its counts does not match; {_REMEDY}")
     missing = max(0, model.vocab_size - len(counts))
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
@@ -199,7 +190,7 @@ class FrequencyReport:
     path: Path
     data_version: str
     metadata: Mapping[str, str]
-    count: CorpusCount | None
+    count: token_count.CorpusCount | None
 
     def read_number(self, name: str) -> int:
         """Return a number from the metadata. ``name`` is tokens, documents, skipped_rows or vocab_size."""
@@ -227,7 +218,7 @@ def build_frequencies(
     paths: DataPaths,
     step: LineageStep,
     *,
-    on_progress: Progress | None = None,
+    on_progress: token_count.Progress | None = None,
 ) -> FrequencyReport:
     """Count the tokens of a corpus and store the table, unless a table of these documents and settings exists.
 
@@ -239,16 +230,16 @@ def build_frequencies(
     tokenizer = model.identity.tokenizer_fingerprint
     path = paths.token_frequencies(entry.name, tokenizer)
     corpus = corpus_from_entry(entry, paths)
-    version = digest(corpus.digest, entry.settings_digest, tokenizer, CODE_VERSION)[:16]
+    version = digest(corpus.digest, entry.settings_digest, tokenizer, token_count.CODE_VERSION)[:16]
     counted = read_metadata_if_whole(entry.name, model, paths)
     if counted is not None and counted.get("data_version", "") == version:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
-    limits = CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
-    checkpoint = locate_checkpoint(path)
-    count = count_documents(
+    limits = token_count.CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
+    checkpoint = token_count.locate_checkpoint(path)
+    count = token_count.count_documents(
         model, corpus, f"the corpus {entry.name}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
-    table = build_frequency_table(
+    table = token_count.build_frequency_table(
         count,
         model,
         corpus=entry.name,

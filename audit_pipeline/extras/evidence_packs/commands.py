@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli import shared_options
+from audit_pipeline.cli import run_setup, shared_options
 from audit_pipeline.cli.listed_command import ListedCommand, Section
-from audit_pipeline.cli.run_setup import (
-    build_benchmarks,
-    get_writable_paths,
-    load_whole_configuration,
-    prepare_model,
-    resolve_model_option,
-)
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns
@@ -45,11 +38,11 @@ def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> No
     The plan contains the digests of texts, settings, model and code. Missing texts are fetched and built, but the model
     is not run on them. docs/exhibit.md explains how the report uses the plan.
     """
-    paths = get_writable_paths()
-    configured = resolve_model_option(model)
-    specs = load_whole_configuration().benchmarks_named(benchmark)
-    tokenized, _ = prepare_model(configured, paths, RunOptions(**limits))
-    build_benchmarks(specs, paths)
+    paths = run_setup.get_writable_paths()
+    configured = run_setup.resolve_model_option(model)
+    specs = run_setup.load_whole_configuration().benchmarks_named(benchmark)
+    tokenized, _ = run_setup.prepare_model(configured, paths, RunOptions(**limits))
+    run_setup.build_benchmarks(specs, paths)
     seal_plans(specs, tokenized, paths, authority)
 
 
@@ -99,9 +92,9 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
         raise DataError(f"--out {out} must be a .zip file in an existing folder.")
-    paths = get_writable_paths()
-    configured = resolve_model_option(model)
-    configuration = load_whole_configuration()
+    paths = run_setup.get_writable_paths()
+    configured = run_setup.resolve_model_option(model)
+    configuration = run_setup.load_whole_configuration()
     specs = configuration.benchmarks_named(benchmark)
     from audit_pipeline.extras.evidence_packs.pack import write_pack
     from audit_pipeline.models.tokenized_model import load_tokenized
@@ -150,7 +143,7 @@ def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, c
     """
     if len({given is None for given in (rerun, seed, model)}) > 1:
         raise click.UsageError("--rerun, --seed and --model are only valid together. Give all three or none.")
-    weights = None if model is None else resolve_model_option(model)
+    weights = None if model is None else run_setup.resolve_model_option(model)
     with console.report_slow_work("checking") as on_step:
         on_step("the pack")
         from audit_pipeline.extras.evidence_packs.verify import PackRerun, verify_pack

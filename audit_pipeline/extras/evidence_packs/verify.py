@@ -23,14 +23,8 @@ import yaml
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, ModelError, escape_unprintable, is_full_disk, to_one_line
+from audit_pipeline.extras.evidence_packs import sealed_plan
 from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
-from audit_pipeline.extras.evidence_packs.sealed_plan import (
-    DIGESTS,
-    RESULTS,
-    SealedPlan,
-    explain_late_plan,
-    plan_from_row,
-)
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
 from audit_pipeline.extras.extraction.pair_extraction import EXTRACTION_VERSION, extract_pair, read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
@@ -266,7 +260,7 @@ class _Verification:
             yield PackCheck(what, None, "not planned beforehand: no plan was sealed")
         line_digests = [line.digest for line in self.ledger.lines]
         for line_number, row in sorted(rows.items()):
-            plan = plan_from_row(row)
+            plan = sealed_plan.plan_from_row(row)
             stamp = _describe_timestamp(plan, certificates)
             if plan.fields["lineage_head"] not in (None, *line_digests[: line_number - 1]):
                 raise DataError(
@@ -280,7 +274,7 @@ class _Verification:
             yield PackCheck(what, None if reasons else True, message)
 
     def _explain_not_planned(
-        self, plan: SealedPlan, line_number: int, plan_line_numbers: Iterable[int], pair: Pair
+        self, plan: sealed_plan.SealedPlan, line_number: int, plan_line_numbers: Iterable[int], pair: Pair
     ) -> list[str]:
         """Return the reasons why a plan does not prove that the current findings were planned.
 
@@ -306,14 +300,14 @@ class _Verification:
         if any(line_number < other < max(last_lines) for other in plan_line_numbers):
             reasons.append("another plan was sealed between this plan and the findings")
         differing: list[str] = []
-        for name in DIGESTS:
+        for name in sealed_plan.DIGESTS:
             if any(getattr(entry, name) != plan.fields[name] for entry in entries):
                 differing.append(name)
         if differing:
             reasons.append(f"plan and findings differ in {' and '.join(differing).replace('_', ' ')}")
         if planned != {document.name: text_sha256(document.text) for document in documents}:
             reasons.append("the texts of the plan differ from the texts of the pack")
-        return reasons + explain_late_plan(plan, pair, self.paths)
+        return reasons + sealed_plan.explain_late_plan(plan, pair, self.paths)
 
     def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
         """Return the ledger's entry of the latest run for each table with results in the pack.
@@ -322,7 +316,7 @@ class _Verification:
             DataError: If the pack has no findings.
         """
         runs: dict[Table, Entry] = {}
-        for table in RESULTS:
+        for table in sealed_plan.RESULTS:
             if self._list_run_files(table, pair):
                 runs[table] = read_latest_run(self.paths, table.name, pair.partition)
         if not any(table in runs for table in _RUN_BY_MODEL):
@@ -434,7 +428,7 @@ def _index_logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray
     return dict(zip(keys, map(np.asarray, rows["logprob"].to_pylist()), strict=True))
 
 
-def _describe_timestamp(plan: SealedPlan, certificates: Path | None) -> str:
+def _describe_timestamp(plan: sealed_plan.SealedPlan, certificates: Path | None) -> str:
     stamp = plan.timestamp
     if stamp is None:
         return "no timestamp, so the time comes only from the machine that sealed the plan"

@@ -14,7 +14,7 @@ import pytest
 from ledger_lines import lineage_rows
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.corpora import frequencies
+from audit_pipeline.extras.corpora import token_count
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.frequencies import build_frequencies, find_frequencies, read_frequencies
 from audit_pipeline.extras.corpora.token_count import build_frequency_table, count_corpus
@@ -90,9 +90,9 @@ def test_only_what_is_stale_is_counted_again(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = []
-    original = frequencies.count_documents
+    original = token_count.count_documents
     monkeypatch.setattr(
-        frequencies, "count_documents", lambda *given, **more: counted.append(1) or original(*given, **more)
+        token_count, "count_documents", lambda *given, **more: counted.append(1) or original(*given, **more)
     )
     entry = load_references()["mine"]
     first = build_frequencies(entry, model, paths, step("a"))

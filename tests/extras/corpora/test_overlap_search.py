@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.corpora import matching, search
+from audit_pipeline.extras.corpora import search, word_hashes
 from audit_pipeline.extras.corpora.config import OverlapRule
 from audit_pipeline.extras.corpora.corpus_shards import CorpusShard, ShardedCorpus, open_sharded_corpus
 from audit_pipeline.extras.corpora.matching import CorpusDocument
@@ -175,7 +175,7 @@ def test_a_long_document_is_searched_in_pieces(tmp_path: Path, monkeypatch: pyte
     documents, texts = corpus_with_plants(draw, 60, 30)
     whole = ["\n".join(documents)]
     expected = brute_force(texts, whole, N)
-    monkeypatch.setattr(matching, "BLOCK", 97)
+    monkeypatch.setattr(word_hashes, "BLOCK", 97)
     write_corpus(tmp_path / "corpus", whole, 1)
     assert spans_of(search_corpus(texts, open_sharded_corpus(str(tmp_path / "corpus")), RULE)) == expected
 
