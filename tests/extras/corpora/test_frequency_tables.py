@@ -1,10 +1,10 @@
-"""Tables of token frequencies: built once, found by corpus and tokenizer, refused where they do not belong."""
+"""Tables of token frequencies: built once, found by corpus and tokenizer, and refused for other tokenizers."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ references:
 
 @pytest.fixture(scope="module")
 def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> TokenizedModel:
-    """The model, whose entry names the corpus."""
+    """Return a model with a reference corpus."""
     made = tiny("llama")[0]
     entry = made.entry.model_copy(update={"reference_corpus": "mine"})
     return dataclasses.replace(made, located=dataclasses.replace(made.located, entry=entry))
@@ -44,7 +44,7 @@ def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> Tokenize
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataPaths:
-    """A data folder beside a configuration with one corpus of two short texts."""
+    """Return a data folder next to a configuration with a corpus of two texts."""
     folder = tmp_path / "config"
     (folder / "texts").mkdir(parents=True)
     (folder / "references.yaml").write_text(CONFIG)
@@ -61,11 +61,9 @@ def with_tokenizer(model: TokenizedModel, fingerprint: str) -> TokenizedModel:
     return dataclasses.replace(model, identity=dataclasses.replace(model.identity, tokenizer_fingerprint=fingerprint))
 
 
-def lineage(paths: DataPaths) -> list[Mapping[str, object]]:
-    return list(lineage_rows(paths))
-
-
-def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
+def test_a_built_table_is_found_by_its_corpus_and_has_lineage(
+    model: TokenizedModel, paths: DataPaths, tmp_path: Path
+) -> None:
     entry = load_references()["mine"]
     with pytest.raises(DataError, match=r"materialise token_frequencies for mine\|"):
         find_frequencies(model, paths)
@@ -80,13 +78,13 @@ def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: Da
     token = model.tokenizer.encode(["the"], add_special_tokens=False)[0].ids[0]
     wanted = math.log((counts[token] + 1) / (counts.sum() + model.vocab_size))
     assert found.log_frequency[token] == pytest.approx(wanted)
-    [row] = lineage(paths)
+    [row] = lineage_rows(paths)
     assert (row["table"], row["partition"], row["run_id"]) == ("token_frequencies", f"mine|{fingerprint}", "run")
     assert (row["data_version"], row["tokenizer_fingerprint"]) == (report.data_version, fingerprint)
     assert report.metadata["run_id"] == "run"
 
 
-def test_only_what_is_stale_is_counted_again(
+def test_only_a_stale_table_is_counted_again(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = []
@@ -98,13 +96,13 @@ def test_only_what_is_stale_is_counted_again(
     first = build_frequencies(entry, model, paths, step("a"))
     again = build_frequencies(entry, model, paths, step("b"))
     assert again.count is None
-    assert (again.read_number("tokens"), again.data_version, len(counted), len(lineage(paths))) == (
+    assert (again.read_number("tokens"), again.data_version, len(counted), len(list(lineage_rows(paths)))) == (
         first.read_number("tokens"),
         first.data_version,
         1,
         1,
     )
-    # Notes change nothing; a limit does, and so do other texts, another tokenizer and a damaged table.
+    # Notes do not make a table stale. A limit, other texts, another tokenizer and a damaged table do.
     build_frequencies(entry.model_copy(update={"notes": "n"}), model, paths, step("c"))
     assert len(counted) == 1
     cut = build_frequencies(entry.model_copy(update={"max_documents": 1}), model, paths, step("d"))
@@ -117,7 +115,7 @@ def test_only_what_is_stale_is_counted_again(
     first.path.write_bytes(b"cut short")
     assert build_frequencies(entry, model, paths, step("g")).read_number("documents") == 3
     assert len(counted) == 5
-    # Another byte of the footer, which no checksum of Parquet's covers.
+    # No checksum of Parquet covers the footer.
     content = bytearray(first.path.read_bytes())
     content[content.index(b"parquet-cpp")] ^= 1
     first.path.write_bytes(content)
@@ -182,7 +180,7 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
             read_frequencies(out, model)
 
 
-def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths) -> None:
+def test_the_start_token_policy_must_score_the_first_token(model: TokenizedModel, paths: DataPaths) -> None:
     build_frequencies(load_references()["mine"], model, paths, step())
     entry = model.entry.model_copy(update={"start_token_policy": "tokenizer"})
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
@@ -190,7 +188,7 @@ def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths)
         find_frequencies(other, paths)
 
 
-def test_the_shipped_corpora() -> None:
+def test_the_shipped_configuration_has_these_corpora() -> None:
     shipped = load_references(ROOT / "config")
     assert list(shipped) == ["sotu", "c4_en", "chinesewebtext", "debian_reference_zh"]
     assert (shipped["c4_en"].hub, shipped["chinesewebtext"].hub) == ("allenai/c4", "CASIA-LM/ChineseWebText")
@@ -219,7 +217,7 @@ def test_a_wrong_entry_is_named(tmp_path: Path, fields: str, message: str) -> No
         load_references(tmp_path).get_entry("c")
 
 
-def test_names_and_places(tmp_path: Path) -> None:
+def test_names_and_paths_of_corpora(tmp_path: Path) -> None:
     file = tmp_path / "references.yaml"
     file.write_text("references:\n  a|b: {path: x, language: en, licence: l}\n")
     with pytest.raises(ConfigError, match="name: "):
