@@ -1,4 +1,4 @@
-"""controls.yaml and studies.yaml: what may stand in them, and errors that name file, entry and key."""
+"""The entries of controls.yaml and studies.yaml, and errors that name file, entry and key."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_the_shipped_files_are_read() -> None:
     assert all(study.control in controls for study in load_studies(shipped).values())
 
 
-def test_a_control_that_was_trained_by_an_earlier_version_stays_current(folder: Path) -> None:
+def test_the_digest_of_a_control_is_the_same_as_in_earlier_versions(folder: Path) -> None:
     control = load_controls(folder)["check"].with_settings(occurrences=8)
     assert control.settings_digest == "8d1e36ca2bc878617278938702680f9c0950c8f0481748304ec75b4312e7b09b"
 
 
-def test_members_may_be_trained_on_by_several_numbers(folder: Path) -> None:
+def test_members_may_have_several_numbers_of_occurrences(folder: Path) -> None:
     (folder / "controls.yaml").write_text(CONTROL.replace("seed: 1", "seed: 1\n    occurrences: [1, 2, 64]"))
     control = load_controls(folder)["check"]
     assert control.occurrences == (1, 2, 64)
@@ -81,7 +81,7 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: [1, 2]", "draw: poisson takes one mean"),
     ],
 )
-def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
+def test_an_invalid_entry_is_named(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "controls.yaml").write_text(CONTROL.replace(old, new))
     [said] = map(str, load_controls(folder).problems)
     assert re.search(problem, said)
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) 
         ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
     ],
 )
-def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:
+def test_an_invalid_study_is_refused_before_it_runs(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "studies.yaml").write_text(STUDY.replace(old, new))
     [said] = map(str, load_configuration(folder).problems_of("studies.yaml"))
     assert re.search(problem, said)
