@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
 from audit_pipeline.extras.unlearning.comparison import UnlearningRequest, compare_models
-from audit_pipeline.extras.unlearning.conclusion import Conclusion, conclude_unlearning
+from audit_pipeline.extras.unlearning.conclusion_section import Conclusion, conclude_unlearning
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 from audit_pipeline.warehouse.query import query_warehouse
 

@@ -63,7 +63,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.unlearning import comparison as unlearning
-    from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
+    from audit_pipeline.extras.unlearning.conclusion_section import conclude_unlearning
     from audit_pipeline.models.tokenized_model import load_tokenized
 
     paths = get_writable_paths()

@@ -16,7 +16,7 @@ from ledger_lines import lineage_rows
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora import token_count
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
-from audit_pipeline.extras.corpora.frequencies import build_frequencies, find_frequencies, read_frequencies
+from audit_pipeline.extras.corpora.frequency_need import build_frequencies, find_frequencies, read_frequencies
 from audit_pipeline.extras.corpora.token_count import build_frequency_table, count_corpus
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import write_table

@@ -17,7 +17,7 @@ from audit_pipeline.extras.unlearning.comparison_rows import (
     ComparisonFinding,
     compare_documents,
 )
-from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
+from audit_pipeline.extras.unlearning.conclusion_section import conclude_unlearning
 from audit_pipeline.statistics.roc import compute_metrics
 
 BEFORE, AFTER, RETRAINED = model(1, known=2.0, spoken=0.9), model(2, known=0.0), model(3, known=0.1)

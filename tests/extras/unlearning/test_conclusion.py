@@ -21,7 +21,12 @@ from audit_pipeline.extras.unlearning.comparison_rows import (
     compare_documents,
     find_still_reproduced,
 )
-from audit_pipeline.extras.unlearning.conclusion import STATED_REFERENCE_NOTE, Conclusion, Outcome, conclude_unlearning
+from audit_pipeline.extras.unlearning.conclusion_section import (
+    STATED_REFERENCE_NOTE,
+    Conclusion,
+    Outcome,
+    conclude_unlearning,
+)
 
 Model = Mapping[str, np.ndarray]
 KNOWN = model(1, known=2.0, spoken=0.9)

@@ -1,4 +1,4 @@
-"""The conclusion of a comparison before and after unlearning, as sentences.
+"""The conclusion of a comparison before and after unlearning, as sentences for the command and the report.
 
 *The model before* and *the model after* are the model before and after unlearning. If the model after reproduces a
 passage that the retrained model does not, the document of the passage was not forgotten. Averages over other documents
@@ -12,7 +12,7 @@ model may know texts that it no longer reproduces.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from audit_pipeline.extras.unlearning.comparison_rows import OUTPUTS, REPRODUCED, STILL_REPRODUCED
@@ -374,3 +374,13 @@ def _format_percent(value: float | None) -> str:
     if value is None:
         return "an unknown share"
     return f"{100 * value:.1f}%"
+
+
+def add_conclusion(row: dict[str, Any], results: object) -> dict[str, Any]:
+    """Return a row of the section's query, which describes one comparison, with the columns of its conclusion."""
+    conclusion = conclude_unlearning(row["raw_compared"], before=row["before"], after=row["model"])
+    return {**row, **asdict(conclusion)}
+
+
+COMPLETED_BY = {"unlearning": add_conclusion}
+"""The functions that complete a row of a section's query, by the section's name."""
