@@ -49,16 +49,7 @@ def conclude(
     documents: Sequence[ComparisonFinding] = (),
     changes: Changes = MappingProxyType({}),
 ) -> Conclusion:
-    """Conclude the comparison of models.
-
-    Args:
-        before: The values of the model before.
-        after: The values of the model after.
-        retrained: The values of the retrained model.
-        threshold: The threshold of the model before.
-        documents: Rows about documents.
-        changes: Columns that replace those of the comparison, by metric and role.
-    """
+    """Conclude the comparison of models. ``changes`` replace columns of the rows, by metric and role."""
     models = {"before": before, "after": after, **({} if retrained is None else {"retrained": retrained})}
     rows = [asdict(row) for row in (*compare(threshold, **models), *documents)]
     for row in rows:
