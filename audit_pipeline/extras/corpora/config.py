@@ -127,7 +127,7 @@ class OverlapRule:
     source: str
 
     @property
-    def shortest(self) -> int:
+    def min_words(self) -> int:
         """Return the minimum number of words in a searchable text."""
         if self.measure == "evidence":
             return min(self.n, MIN_WORDS)

@@ -253,7 +253,7 @@ def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus,
     if rule.measure == "evidence":
         parts, items, answers = audited.split_into_parts()
     words, first_word = hash_words_of_texts(parts)
-    index = build_index(words, first_word, rule.n, rule.shortest)
+    index = build_index(words, first_word, rule.n, rule.min_words)
     evidence = None
     if rule.measure == "evidence":
         # Equal texts count as one item.
