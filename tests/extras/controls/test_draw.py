@@ -75,7 +75,7 @@ def test_a_poisson_draw_has_its_mean_and_members_without_occurrences_are_held_ou
     table = documents(count=60, words=500)
     texts = draw_texts(table, entry(members=2000, held_out=100, draw="poisson", occurrences=1.5))
     drawn = Counter(text.exposed for text in texts[:2000])
-    # exp(-1.5) of 2,000 are 446; its standard deviation is 19.
+    # The expected number is 2,000 * exp(-1.5) = 446, with a standard deviation of 19.
     assert 446 - 80 < drawn[0] < 446 + 80
     mean = sum(times * count for times, count in drawn.items()) / 2000
     assert abs(mean - 1.5) < 4 * (1.5 / 2000) ** 0.5
@@ -109,7 +109,7 @@ def test_the_numbers_of_members_are_random() -> None:
     table = documents(count=3, words=10)
     drawn = [draw_texts(table, entry(members=2, held_out=2, occurrences=[1, 64], seed=seed)) for seed in range(400)]
     times = Counter((text.text, text.exposed) for texts in drawn for text in texts if text.role == "member")
-    # Each of six windows is a member in a third of the draws, with each number in a sixth: 67 of 400, deviation 7.5.
+    # Each of six windows is a member with each number in a sixth of 400 draws: 67, with a standard deviation of 7.5.
     assert len(times) == 12
     assert all(67 - 30 < count < 67 + 30 for count in times.values())
 

@@ -187,7 +187,7 @@ def test_results_are_matched_by_the_text_of_the_item() -> None:
     assert (matched.correct, matched.positions, matched.averaged) == ({"b": 0.0}, {"b": 40}, 0)
     templated = {**MANIFEST, "spec": {"builder": "templated", "template": "{{ q }}{{ a }}"}}
     assert match_results(results_of(*results), examples, templated).correct == {"b": 0.0}
-    # Both items have this text: then the column that the entry names tells them apart.
+    # If two items have the same text, the id column decides.
     results = [ItemResult(None, 40, {"q": QUESTION, "a": ANSWER, "task": "b"}, 1.0)]
     assert match_results(results_of(*results), examples_of("a", "b"), MANIFEST).correct == {"b": 1.0}
 
@@ -227,7 +227,7 @@ def test_accuracies_and_their_difference() -> None:
     assert found.contaminated.n == found.clean.n == 20
     assert found.interval.low is not None
     assert found.interval.high is not None
-    # Clopper and Pearson's of 15 of 20 is [.509, .913], of 5 of 20 [.087, .491].
+    # The Clopper-Pearson interval is [.509, .913] for 15 of 20, and [.087, .491] for 5 of 20.
     assert found.interval.low == pytest.approx(0.5 - math.hypot(0.241, 0.241), abs=0.001)
     assert found.interval.high == pytest.approx(0.5 + math.hypot(0.163, 0.163), abs=0.001)
     # Fisher's exact test of 15 and 5 of 20 gives 0.0038.
@@ -252,7 +252,7 @@ def test_a_side_with_fewer_than_two_groups_is_not_compared() -> None:
 
 
 def test_flags_of_uniform_groups_are_permuted_between_groups() -> None:
-    # Groups of 1, 2, 3 and 4 items; those of 1 and 2 are flagged.
+    # The groups have 1, 2, 3 and 4 items. The first two groups are flagged.
     sizes, rates = (1, 2, 3, 4), (1.0, 1.0, 0.0, 0.5)
     groups = [f"g{at}" for at, size in enumerate(sizes) for _ in range(size)]
     values = np.array([1, 1, 1, 0, 0, 0, 1, 1, 0, 0], dtype=float)
@@ -269,15 +269,13 @@ def test_flags_of_uniform_groups_are_permuted_between_groups() -> None:
 
 
 def test_flags_of_mixed_groups_are_permuted_within_groups() -> None:
-    # In each group one of two is flagged, and it alone is right: as large or as small in 2 of 2^3 ways.
+    # In each group the flagged item is right and the other is wrong. Two of 2^3 permutations are as extreme.
     groups = ["x", "x", "y", "y", "z", "z"]
     values = np.array([1.0, 0, 1, 0, 1, 0])
     assert compute_permutation_p_value(values, values > 0, groups) == pytest.approx(0.25, abs=0.04)
-    # Taken apart from their groups, it would be 2 of 20.
+    # Without groups, 2 of 20 permutations are as extreme.
     assert compute_permutation_p_value(values, values > 0, list("abcdef")) == pytest.approx(0.1, abs=0.03)
 
-
-# The command.
 
 NAMES = ("ash", "birch", "cedar", "dogwood", "elm", "fir", "gum", "holly", "ivy", "juniper", "kapok", "larch")
 QUESTION_ABOUT = "Which of the {0} trees that stand beside the {0} pond near the {0} hill was planted first?"
@@ -338,7 +336,7 @@ def test_accuracies_on_contaminated_and_clean_items(built: Workspace) -> None:
         **{"items": 24, "unmatched": 0, "averaged": 0, "skipped": 0},
     }
     rates = {row["items"]: (row["n"], row["value"]) for row in document["accuracy"]}
-    # Of the others each third is right: 6 (suspect), and 9, 12, 15, 18, 21 (clean).
+    # Every third of the other answers is right: 6 (suspect), and 9, 12, 15, 18, 21 (clean).
     assert rates == {
         **{"all": (24, 0.5), "contaminated": (6, 1.0)},
         **{"suspect": (3, pytest.approx(1 / 3)), "clean": (15, pytest.approx(1 / 3))},
@@ -435,7 +433,7 @@ def test_a_file_and_its_benchmark_get_the_same_verdicts_and_the_report_shows_the
         assert [item[name] for name in shown] == [by_name[row["id"]][name] for name in shown], row
     assert of_file["counts"] == of_benchmark["counts"]
     assert len({item["where"] for item in of_file["items"]}) > 2
-    # No model was audited.
+    # The report shows the search although no model was audited.
     assert "<h3>quiz in web</h3>" in workspace.paths.report.read_text(encoding="utf-8")
 
 

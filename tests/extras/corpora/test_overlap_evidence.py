@@ -85,7 +85,7 @@ def test_groups_of_five_in_another_order_are_no_copy() -> None:
     own = [*range(40)]
     groups = [own[at : at + 5] for at in range(0, 40, 5)]
     swapped = [word for first, second in zip(groups[::2], groups[1::2], strict=True) for word in second + first]
-    # An order keeps one of each two groups; the longest stretch with 80% of its words has two groups side by side.
+    # A chain in order contains one group of each pair. The longest stretch with 80% matches has two adjacent groups.
     assert all(np.count_nonzero(copy.matched) <= 10 for copy in align_numbers(own, swapped))
 
 
@@ -229,7 +229,7 @@ LICENCE = [f"licence{number} {word}" for number, word in enumerate(WORDS[60:100]
 
 def test_own_words_within_a_shared_licence_are_found(tmp_path: Path) -> None:
     head, tail = " ".join(LICENCE[:30]), " ".join(LICENCE[30:])
-    # The licence's copies have all but the item's own words, which are less than a fifth of the stretch.
+    # The copies of the licence lack only the item's own words, which are less than a fifth of the stretch.
     documents = [*make_documents(3), *[f"{head} {tail}"] * 4, f"x {QUESTION} y"]
     result, [row] = search(tmp_path, documents, [f"{head} {QUESTION} {tail}"])
     assert verdict_of(row) == ("found", True, "text")
@@ -257,10 +257,10 @@ def test_text_in_several_items_of_a_test_set_is_no_evidence(tmp_path: Path) -> N
     documents = [*make_documents(2), f"{template} and other words"]
     _, rows = search(tmp_path / "a", documents, items)
     assert [verdict_of(row)[0] for row in rows] == ["shared text", "shared text"]
-    # Of two test sets that hold alike items neither has it twice.
+    # If the items belong to two test sets, neither set repeats the template.
     _, rows = search(tmp_path / "b", documents, items, sets=[0, 1])
     assert [row["verdict"] for row in rows] == ["found", "found"]
-    # The same item twice is one.
+    # A repeated item counts once.
     _, rows = search(tmp_path / "c", documents, [template, template])
     assert [row["verdict"] for row in rows] == ["found", "found"]
 
@@ -268,9 +268,10 @@ def test_text_in_several_items_of_a_test_set_is_no_evidence(tmp_path: Path) -> N
 def test_the_expected_number_of_documents_with_the_words(tmp_path: Path) -> None:
     documents = ["the xylem"] * 3 + ["the"] * 5 + ["the phloem carries sugar 7 a", "none of it"]
     _, [row] = search(tmp_path, documents, ["the phloem carries sugar 7 a"])
-    # Of 10 documents 9 hold "the", one each of the others; 7 and a are no evidence. One more is added to each count.
+    # Nine of ten documents contain "the", and one contains each other word. 7 and "a" are no evidence. The text itself
+    # counts as one more document.
     expected = 10 * (10 / 11) * (2 / 11) ** 3
-    # It is all of a document, which begins and ends where a sentence does, and four words stand in one of 24 orders.
+    # The passage is a whole sentence, and its four words have 24 possible orders.
     assert row["by_chance"] == pytest.approx(0.01 / 24 * expected)
     assert row["verdict"] == "found"
 

@@ -28,7 +28,7 @@ CORPUS = "sotu"
 
 @pytest.fixture
 def searched(workspace: Workspace) -> Workspace:
-    """Build a benchmark, and write a corpus of two files, the first of which contains a text of the benchmark."""
+    """Build a benchmark, and write a corpus of two files. The first file contains a text of the benchmark."""
     workspace.write_benchmarks(made=temporal([40], corpora=[CORPUS]))
     workspace.fetch(*made_documents(2, 90))
     workspace.build("made")
@@ -132,7 +132,7 @@ def test_the_answer_of_a_text_is_in_a_column(searched: Workspace, tmp_path: Path
     named = () if column == "answer" else ("--answer-column", column)
     assert searched.run(*arguments, *named).exit_code == 0
     found = pq.read_table(out / "corpus_overlap.parquet").to_pylist()
-    # Both items have the question: only the first differs by its answer.
+    # Both items have the same question and answers of two words.
     assert [row["words"] for row in found] == [len(text.split()) + 2] * 2
 
 

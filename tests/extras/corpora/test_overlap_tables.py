@@ -24,7 +24,7 @@ def test_shares_and_verdicts(tmp_path: Path) -> None:
     texts = ["a b c d e f g h", "p q r s", "a b", "x a b c x x"]
     _, rows, spans = search_texts(tmp_path, ["A b, c d!", "e f g", "nothing of it"], texts, RULE, shards=3)
     first, second, short, fourth = rows
-    # Runs abc, bcd and efg of six; all words but h.
+    # Three of the six runs are found (abc, bcd, efg), and all words except h.
     assert (first["words"], first["runs"], first["found_runs"]) == (8, 6, 3)
     assert first["covered"] == first["covered_by_copies"] == 7 / 8
     assert (first["passages"], first["longest"], first["documents"]) == (2, 4, 1)

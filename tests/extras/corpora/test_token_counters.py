@@ -158,7 +158,7 @@ def test_texts_without_blanks_are_counted_whole(model: TokenizedModel, monkeypat
     plain = counted(TokenCounter(build_counting_tokenizer(model), compute_table_size(model), splits=False), documents)
     assert counted(counter, documents) == plain
     assert counter.way == "every text"
-    # A count_held_texts in between changes nothing.
+    # A call of count_held_texts after every text changes nothing.
     again = CheckedCounter(model)
     for text in documents:
         again.add(text)

@@ -65,7 +65,7 @@ def test_counts_follow_their_definition(model: TokenizedModel, tmp_path: Path, t
 
 def test_special_tokens_in_a_text_are_not_counted(model: TokenizedModel, tmp_path: Path) -> None:
     [special] = encode(model, "<|endoftext|>")
-    # Token id 0 is an ordinary token, '!'.
+    # The token with id 0 is '!', which is no special token.
     text = "<|endoftext|> and <s> nets </s>!"
     counts = count_corpus(model, write_texts(tmp_path / "texts.jsonl", [text])).counts
     assert counts[special] == 0
@@ -128,7 +128,7 @@ def test_limits(model: TokenizedModel, tmp_path: Path) -> None:
     file = write_texts(tmp_path / "corpus.jsonl", TEXTS)
     first = count_corpus(model, file, limits=CountLimits(max_documents=2))
     assert first.counts.tolist() == count_by_definition(model, TEXTS[:2])
-    # The first text has 22 bytes; the second one passes 23 and counts, the third does not.
+    # The first text has 22 bytes. The second text exceeds 23 bytes and counts, and the third does not count.
     some = count_corpus(model, file, limits=CountLimits(max_bytes=23))
     assert (some.documents, some.bytes) == (2, 30)
     cut = count_corpus(model, file, limits=CountLimits(max_tokens_per_document=2))
@@ -181,7 +181,7 @@ def test_a_killed_count_continues_and_has_the_same_counts(
 
     monkeypatch.setattr(token_count, "corpus_from_files", seen)
     again = count_to_file(model, corpus, out)
-    # A file that cannot be read is named in one item more: it broke off behind its one broken row.
+    # An unreadable file yields one more skipped item after its broken row.
     assert len(read) == len(TEXTS) + whole.skipped.count - killed_after
     assert np.array_equal(again.counts, whole.counts)
     assert (again.documents, again.bytes) == (whole.documents, whole.bytes)
@@ -221,7 +221,7 @@ def test_a_checkpoint_with_a_changed_byte_is_not_used(
 
     with pytest.raises(KeyboardInterrupt):
         count_to_file(model, corpus, out, on_progress=kill)
-    # The number of documents so far: it is in the footer, which no checksum of Parquet's covers.
+    # No checksum of Parquet covers the number of documents in the footer.
     content = locate_checkpoint(out).read_bytes()
     assert b'"documents": 2' in content
     locate_checkpoint(out).write_bytes(content.replace(b'"documents": 2', b'"documents": 3'))

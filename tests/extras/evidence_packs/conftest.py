@@ -56,7 +56,7 @@ def workspace(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wo
 
 @pytest.fixture
 def change_pack(packed: Path, tmp_path: Path) -> Callable[[Callable[[Path], object]], Path]:
-    """Return a function that changes the payload of the pack, and writes the digests of the bag anew."""
+    """Return a function that changes the payload of the pack, and updates the digests of the bag."""
 
     def change(apply: Callable[[Path], object]) -> Path:
         folder = tmp_path / "opened"

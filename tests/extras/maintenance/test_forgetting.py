@@ -41,7 +41,7 @@ def definitions() -> dg.Definitions:
 
 @pytest.fixture
 def instance(instance: dg.DagsterInstance) -> dg.DagsterInstance:
-    """Register all benchmarks and models, and one model of which nothing is stored."""
+    """Register all benchmarks and models, and a model without stored data."""
     register(instance, benchmarks=BENCHMARKS, models=["tiny", "two", "gone"])
     return instance
 

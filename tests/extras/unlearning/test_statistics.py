@@ -88,7 +88,7 @@ def test_a_difference_of_means_has_a_simultaneous_interval_over_groups() -> None
 
 @pytest.mark.parametrize(("together", "needed"), [(1, 6), (4, 8)])
 def test_few_groups_give_no_interval(together: int, needed: int) -> None:
-    """As few as a sign test of pairs needs: 2^(1-k) is at most what the level leaves."""
+    """A sign test of k pairs requires that 2^(1-k) is at most the level."""
     for pairs in (needed - 1, needed):
         forget = np.repeat([True, False], pairs)
         values, groups = np.where(np.arange(2 * pairs) % 2, 0.1, -0.1) - forget, list(map(str, range(2 * pairs)))
@@ -108,7 +108,7 @@ def test_privleak_is_0_without_a_leak_and_negative_for_known_texts() -> None:
     assert (known.value, known.interval) == (-100, Interval(-100, pytest.approx(-80)))
     assert compute_privleak(0.5, Interval(0.4, 0.6), 0.5, "how").value == 0
     assert compute_privleak(0.0, NO_INTERVAL, 0.5, "how").value == 100, "less likely than what was never read"
-    # With the constant of MUSE's News model.
+    # The reference is the constant of MUSE's News model.
     assert compute_privleak(0.6, NO_INTERVAL, 0.4772, "how").value == pytest.approx(100 * (0.4 - 0.4772) / 0.4772)
 
 
@@ -116,7 +116,7 @@ SIDES = GroupedSides([str(place) for place in range(60)], np.repeat([1, 0], 30))
 
 
 def made(shift: float, seed: int = 7) -> MeasuredAuroc:
-    """The AUROC of members that lie ``shift`` higher."""
+    """Return the AUROC of members whose scores are ``shift`` higher."""
     scores = np.random.default_rng(seed).normal(size=60) + shift * SIDES.labels
     return measure_auroc(compute_roc_points(scores, SIDES.labels), SIDES)
 
