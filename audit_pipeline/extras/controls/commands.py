@@ -10,13 +10,7 @@ from typing import Any
 
 import click
 
-from audit_pipeline.cli import run_setup
-from audit_pipeline.cli.audit_output import (
-    audit_pairs,
-    print_conclusions,
-    publish_outcomes,
-    show_audit_outcome,
-)
+from audit_pipeline.cli import audit_output, run_setup
 from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
 from audit_pipeline.cli.shared_options import device_option, table_output_options
@@ -62,9 +56,9 @@ def control(name: str, device: str | None) -> None:
     Both models are audited. A detector works if it finds the members in the first model but not in the control model.
     """
     audited = audit_control(name, device)
-    publish_outcomes(audited)
+    audit_output.publish_outcomes(audited)
     for audit in audited:
-        show_audit_outcome(audit)
+        audit_output.show_audit_outcome(audit)
     show_instrument_checks(audited)
     show_memorisation(audited)
 
@@ -82,7 +76,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
             f"(control: {{name: {name}, role: exposed}}) and to config/benchmarks.yaml (builder: controlled)"
         )
     options = AuditOptions(device=device, publish=False)
-    return [audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
+    return [audit_output.audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
 
 
 @click.command(
@@ -255,7 +249,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     paths = DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     console.print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
-    print_conclusions(paths, outcome.models[0].name, spec.name)
+    audit_output.print_conclusions(paths, outcome.models[0].name, spec.name)
     rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
     for source in spec.sources:
@@ -320,12 +314,12 @@ def demo(model: str) -> None:
     """
     checked = _audit_control_if_configured(INSTRUMENT_CHECK)
     memorised = _audit_control_if_configured(MEMORISATION_CHECK)
-    audited = audit_pairs(model, "demo", AuditOptions(publish=False))
+    audited = audit_output.audit_pairs(model, "demo", AuditOptions(publish=False))
     recited = search_famous_texts(model)
-    publish_outcomes([*checked, *memorised, audited, *recited])
+    audit_output.publish_outcomes([*checked, *memorised, audited, *recited])
     show_instrument_checks(checked)
     show_memorisation(memorised)
-    show_audit_outcome(audited)
+    audit_output.show_audit_outcome(audited)
     for result in recited:
         show_famous_texts(result)
     print_next_commands(

@@ -18,15 +18,9 @@ from audit_pipeline.cli import run_setup
 from audit_pipeline.cli.listed_command import record_exit_state
 from audit_pipeline.config.problems import split_names
 from audit_pipeline.errors import ConfigError, DataError, escape_unprintable
-from audit_pipeline.extras.corpora import item_verdicts, model_results
+from audit_pipeline.extras.corpora import item_verdicts, model_results, overlap_tables
 from audit_pipeline.extras.corpora.config import OverlapRule
 from audit_pipeline.extras.corpora.corpus_shards import ShardedCorpus
-from audit_pipeline.extras.corpora.overlap_tables import (
-    OverlapReport,
-    build_overlap_tables,
-    describe_overlap,
-    search_benchmarks,
-)
 from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult, search_corpus
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns, Row
@@ -125,7 +119,7 @@ def search_for_benchmarks(names: str, search: CorpusSearch, *, quoted: bool) -> 
     """
     paths = run_setup.get_writable_paths()
     benchmarks = _list_benchmarks(names, paths)
-    reports = search_benchmarks(
+    reports = overlap_tables.search_benchmarks(
         benchmarks,
         search.corpus,
         paths,
@@ -170,7 +164,7 @@ def search_for_file(file: ItemsFile, search: CorpusSearch, out: Path | None, *, 
         out.mkdir(parents=True, exist_ok=True)
         checkpoint = out / ".search.partial"
     result = search.run(audited, checkpoint)
-    tables = build_overlap_tables(result, [(file.path.stem, name) for name in names], run_id="overlap")
+    tables = overlap_tables.build_overlap_tables(result, [(file.path.stem, name) for name in names], run_id="overlap")
     if out is not None and checkpoint is not None:
         for table, found in tables.items():
             hidden: list[str] = []
@@ -234,7 +228,7 @@ def judge_file(file: ItemsFile, search: CorpusSearch) -> None:
     """Search a corpus for the items of a file, and print the verdicts."""
     names, audited = _read_items(file)
     result = search.run(audited)
-    tables = build_overlap_tables(result, [(file.path.stem, name) for name in names], run_id="items")
+    tables = overlap_tables.build_overlap_tables(result, [(file.path.stem, name) for name in names], run_id="items")
     found = item_verdicts.CorpusFindings(search.corpus.name, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS])
     contexts = [text[:border] or None for text, border in zip(audited.texts, audited.borders, strict=True)]
     columns = {"example_id": names, "document_id": names, "group": names, "context": contexts}
@@ -309,7 +303,7 @@ def _match_results_file(
     return file.task or str(manifest["family"]), matched
 
 
-def _summarise_benchmark(report: OverlapReport) -> Mapping[str, object]:
+def _summarise_benchmark(report: overlap_tables.OverlapReport) -> Mapping[str, object]:
     verdicts = Counter(report.texts.column("verdict").to_pylist())
     counts = {"texts": report.texts.num_rows, "contaminated": report.contaminated}
     return {"benchmark": report.benchmark, **counts, "verdicts": dict(verdicts)}
@@ -331,7 +325,7 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
         record_exit_state("contaminated")
     verdicts = Counter(row["verdict"] for row in rows)
     console.print_result(
-        describe_overlap(result, verdicts, len(rows)) + ".",
+        overlap_tables.describe_overlap(result, verdicts, len(rows)) + ".",
         texts=len(rows),
         verdicts=dict(verdicts),
         documents_read=result.document_count,

@@ -18,13 +18,8 @@ from typing import Any, Protocol
 from huggingface_hub import HfApi
 
 from audit_pipeline.errors import DataError, escape_unprintable, to_one_line
+from audit_pipeline.readers import hub_faults
 from audit_pipeline.readers.formats import SUFFIXES, compute_file_digest, has_row_format, open_texts
-from audit_pipeline.readers.hub_faults import (
-    HUB_ERRORS,
-    HubDataUnreachableError,
-    classify_hub_error,
-    hub_faults_as_errors,
-)
 from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.readers.row_formats.json_lines import parse_json_row
 from audit_pipeline.readers.text_rows import Row, Skipped, TextRow, UnreadableFileError, read_text_row
@@ -290,7 +285,7 @@ class HubStream:
                     if item is not None:
                         self._require_usable(item)
                         yield item
-            except (*HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
+            except (*hub_faults.HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
                 raise self._build_stream_error(error) from error
             self._group += 1
             self._begin = None
@@ -308,7 +303,7 @@ class HubStream:
                 )
 
     def _build_stream_error(self, error: Exception) -> DataError:
-        fault = classify_hub_error(error)
+        fault = hub_faults.classify_hub_error(error)
         if fault is None:
             return DataError(
                 f"{self._label} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}). "
@@ -316,7 +311,9 @@ class HubStream:
             )
         problem = f"{self._label}, after row {self._row:,}, {fault.why}"
         if fault.is_transient:
-            return HubDataUnreachableError(f"{problem} (the next count resumes at the last checkpoint), {_REMEDY}")
+            return hub_faults.HubDataUnreachableError(
+                f"{problem} (the next count resumes at the last checkpoint), {_REMEDY}"
+            )
         return DataError(f"{problem}, {_REMEDY}")
 
     def _parse_row(self, row: dict[str, Any], *, parquet: bool) -> TextRow | Skipped | None:
@@ -357,7 +354,9 @@ def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> t
     Raises:
         DataError: If the data set is unreadable or none of its files matches.
     """
-    with hub_faults_as_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
+    with hub_faults.hub_faults_as_errors(
+        f"the data set {hub}", revision, _REMEDY, DataError, hub_faults.HubDataUnreachableError
+    ):
         data_set = HfApi().dataset_info(hub, revision=revision)
     files: list[str] = []
     for name in sorted(file.rfilename for file in data_set.siblings or []):
