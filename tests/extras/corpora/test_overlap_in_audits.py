@@ -139,14 +139,16 @@ def test_the_answer_of_a_text_is_in_a_column(searched: Workspace, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--corpus", __file__), "Give either --benchmark NAME or --texts FILE."),
+        (("--corpus", "corpus.txt"), "Give either --benchmark NAME or --texts FILE."),
         (("--benchmark", NAME), "Missing option '--corpus'"),
-        (("--benchmark", NAME, "--corpus", __file__, "--out", "x"), "--out requires --texts"),
+        (("--benchmark", NAME, "--corpus", "corpus.txt", "--out", "x"), "--out requires --texts"),
         (("--benchmark", NAME, "--corpus", "nowhere"), "neither a file nor a folder nor a corpus"),
-        (("--benchmark", "no_such", "--corpus", __file__), "no_such"),
+        (("--benchmark", "no_such", "--corpus", "corpus.txt"), "no_such"),
     ],
 )
 def test_wrong_options_are_refused(workspace: Workspace, arguments: tuple[str, ...], why: str) -> None:
+    (workspace.root / "corpus.txt").write_text("a document")
+    workspace.monkeypatch.chdir(workspace.root)
     result = workspace.run("overlap", *arguments)
     assert result.exit_code == 2
     assert why in result.output
