@@ -8,19 +8,17 @@ from audit_pipeline.store.paths import DataPaths
 
 
 def read_tree(paths: DataPaths) -> dict[str, object]:
-    """Return the content of each file by its path, and the keys of the rows of each cache folder.
+    """Return the content of each file and folder by its path, except locks and Dagster's files.
 
-    Locks and Dagster's files are left out.
+    Parts of a cache are one entry with the keys of their rows.
     """
     tree: dict[str, object] = {}
+    keys: dict[str, set[str]] = {}
     for path in sorted(paths.root.rglob("*")):
         name = str(path.relative_to(paths.root))
-        if path.suffix == ".lock" or paths.dagster_home in (path, *path.parents):
-            continue
         if path.name.startswith("part-"):
-            keys = pq.read_table(path, columns=["key"], partitioning=None)["key"].to_pylist()
-            folder = str(path.parent.relative_to(paths.root))
-            tree[folder] = {*keys, *tree.get(folder, ())}  # type: ignore[misc]
-        else:
+            table = pq.read_table(path, columns=["key"], partitioning=None)
+            keys.setdefault(f"{name.rpartition('/')[0]}/part-*", set()).update(table["key"].to_pylist())
+        elif path.suffix != ".lock" and not [*path.glob("*.lock")] and paths.dagster_home not in (path, *path.parents):
             tree[name] = path.read_bytes() if path.is_file() else None
-    return tree
+    return tree | keys
