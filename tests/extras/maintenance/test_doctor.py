@@ -80,10 +80,11 @@ def list_faults(found: dict[str, DoctorCheck]) -> dict[str, list[object]]:
     return {what: [*check.items] for what, check in found.items() if not check.ok}
 
 
-def flip(file: Path, place: int) -> None:
-    """Flip a bit as a faulty disk does: the modification time stays."""
+def flip(file: Path, *places: int) -> None:
+    """Flip bits as a faulty disk does: the modification time stays."""
     content, stat = bytearray(file.read_bytes()), file.stat()
-    content[place] ^= 1
+    for place in places:
+        content[place] ^= 1
     file.write_bytes(content)
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
@@ -143,8 +144,8 @@ def test_a_flipped_bit_in_any_kind_of_file_is_named(kept: Workspace, tmp_path: P
     # This check also restores the damaged copy of the tokenizer.
     assert "every file" not in look(kept), "without --deep the files are not read"
     assert list_faults(look(kept, deep=True)) == {}
-    for place in range(paths.warehouse.stat().st_size // 2, paths.warehouse.stat().st_size, 4096):
-        flip(paths.warehouse, place)
+    size = paths.warehouse.stat().st_size
+    flip(paths.warehouse, *range(size // 2, size, 4096))
     assert list_faults(look(kept, deep=True)) == {"warehouse": []}
 
 
