@@ -27,6 +27,7 @@ from audit_pipeline.extras.unlearning.conclusion_section import (
     Outcome,
     conclude_unlearning,
 )
+from audit_pipeline.tables import ComparedModel
 
 Model = Mapping[str, np.ndarray]
 KNOWN = model(1, known=2.0, spoken=0.9)
@@ -67,8 +68,9 @@ UNCLEAR: Changes = {("privleak", "before"): privleak(-80, -95, -60), ("privleak"
 def extract(before: Spoken, after: Spoken) -> ComparedValues:
     """Return documents to be forgotten with these shares, and as many held-out documents without any."""
     forget = np.arange(2 * DOCUMENTS) < DOCUMENTS
-    values = {}
-    for role, (coverage, reproduced) in (("before", before), ("after", after)):
+    shares: dict[ComparedModel, Spoken] = {"before": before, "after": after}
+    values: dict[ComparedModel, Model] = {}
+    for role, (coverage, reproduced) in shares.items():
         spread = np.tile(np.linspace(-0.1, 0.1, DOCUMENTS), 2) * (coverage > 0)
         columns = (forget * (coverage + spread), np.full(2 * DOCUMENTS, -9.0), forget * reproduced)
         values[role] = dict(zip(DOCUMENT_MEASURES, columns, strict=True))
