@@ -147,6 +147,7 @@ def test_the_answer_of_a_text_is_in_a_column(searched: Workspace, tmp_path: Path
     ],
 )
 def test_wrong_options_are_refused(workspace: Workspace, arguments: tuple[str, ...], why: str) -> None:
+    workspace.write_benchmarks(made=temporal([40]))
     (workspace.root / "corpus.txt").write_text("a document")
     workspace.monkeypatch.chdir(workspace.root)
     result = workspace.run("overlap", *arguments)
