@@ -141,7 +141,7 @@ def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
         console.print_result(
             f"\nInstrument check: AUROC of members against held-out texts: "
             f"{_format_aurocs(aurocs_by_role['exposed'])}; "
-            f"in the control model, which saw neither: {_format_aurocs(aurocs_by_role['twin'])}; "
+            f"in the control model, which was trained on neither: {_format_aurocs(aurocs_by_role['twin'])}; "
             f"without any model: {blind_text}",
             checks=[{"benchmark": benchmark, **aurocs_by_role, "blind_auroc": blind}],
         )
@@ -165,9 +165,9 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
             continue
         occurrences = ", ".join(map(str, shares_by_role["exposed"]))
         console.print_result(
-            f"\nMemorisation check: share of texts that the model gives word for word (p ≥ {REPRODUCED_FROM}), with "
-            f"{occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control "
-            f"model, which saw none of them: {_format_shares(shares_by_role['twin'])}",
+            f"\nMemorisation check: share of texts that the model reproduces word for word (p ≥ {REPRODUCED_FROM}), "
+            f"with {occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control "
+            f"model, which was trained on none of them: {_format_shares(shares_by_role['twin'])}",
             memorisation=[{"benchmark": benchmark, **shares_by_role}],
         )
 

@@ -86,7 +86,7 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
     Raises:
         ConfigError: If references.yaml is unreadable or does not contain the corpus.
         DataError: If the model has no reference corpus or its start-token policy is not ``always``. Also if the table
-            is missing, unreadable, or counted under other settings.
+            is missing, unreadable, or counted with other settings.
     """
     name = model.entry.name
     if model.entry.start_token_policy != "always":
@@ -103,7 +103,7 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
     frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
         raise DataError(
-            f"the tokens of {entry.name} were counted under other settings than those in config/references.yaml: "
+            f"the tokens of {entry.name} were counted with other settings than in config/references.yaml: "
             f"materialise token_frequencies for {entry.name}|{name} again"
         )
     version = metadata.get("data_version", "")

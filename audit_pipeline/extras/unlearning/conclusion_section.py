@@ -41,8 +41,8 @@ MIN_GROUPS = 20
 _HEADLINES: Mapping[Outcome, str] = {
     "forgotten": "Forgotten by these measures: {after} scores the texts like held-out texts.",
     "still reproduced": "Not forgotten: {after} reproduces passages of {count} of {documents} documents to forget.",
-    "partly forgotten": "Partly forgotten: {after} still says more of the texts than of held-out texts.",
-    "only looks forgotten": "It only looks forgotten: {after} says less, but still scores the texts as known.",
+    "partly forgotten": "Partly forgotten: {after} still reproduces more of the texts than of held-out texts.",
+    "only looks forgotten": "It only looks forgotten: {after} reproduces less, but still scores the texts as known.",
     "over-forgotten": "It only looks forgotten: {after} finds the texts unusually unlikely.",
     "still known": "Not forgotten: {after} still scores the texts as known.",
     "never known": "Nothing to forget was found: {before} does not clearly know the texts.",
@@ -58,11 +58,14 @@ _MEANINGS: Mapping[Outcome, str] = {
         "By its probabilities {after} does not clearly separate the texts from held-out texts more than {reference}."
     ),
     "only looks forgotten": (
-        "{after} says less of the texts than {before}. Its probabilities still separate them from held-out texts."
+        "{after} reproduces less of the texts than {before}. Its probabilities still separate them from held-out texts."
     ),
-    "over-forgotten": "{after} finds the texts less likely than {reference} would. That gives them away, too.",
+    "over-forgotten": (
+        "{after} finds the texts less likely than {reference} would. Such low probabilities also reveal the texts."
+    ),
     "still known": (
-        "{after} still separates the texts from held-out texts. It does not clearly say less of them than {before}."
+        "{after} still separates the texts from held-out texts. It does not clearly reproduce less of them than "
+        "{before}."
     ),
     "never known": "{before} does not clearly separate the texts from held-out texts more than {reference}.",
 }
@@ -245,7 +248,7 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
     if _has_higher_output(rows, "before") or reproduced_before > reproduced_retrained:
         return (
             "By its probabilities the model before does not clearly separate the texts from held-out texts, but it "
-            "says more of them: it may have known them."
+            "reproduces more of them: it may have known them."
         )
     if before["ci_low"] > 0:
         return "The model before already finds the texts less likely than the reference would: it may have read them."

@@ -107,7 +107,7 @@ def test_only_a_stale_table_is_counted_again(
     assert len(counted) == 1
     cut = build_frequencies(entry.model_copy(update={"max_documents": 1}), model, paths, step("d"))
     assert (cut.read_number("documents"), len(counted)) == (1, 2)
-    with pytest.raises(DataError, match="under other settings"):
+    with pytest.raises(DataError, match="with other settings"):
         find_frequencies(model, paths)
     (tmp_path / "config" / "texts" / "b.txt").write_text("a third text")
     assert build_frequencies(entry, model, paths, step("e")).read_number("documents") == 3
