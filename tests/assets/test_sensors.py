@@ -8,7 +8,6 @@ from made_workspace import Workspace
 
 from audit_pipeline import definitions
 from audit_pipeline.errors import DataError, TransientError
-from audit_pipeline.extras.maintenance import alerts
 from audit_pipeline.extras.maintenance import sensors as alert_sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.registry import build_warehouse
@@ -32,7 +31,7 @@ def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.Dag
             raise fault.pop()
         posted.append(changes)
 
-    built.monkeypatch.setattr(alerts, "post_changes", post)
+    built.monkeypatch.setattr(alert_sensors, "post_changes", post)
     built.monkeypatch.delenv("CORPUS_AUDIT_WEBHOOK", raising=False)
     cursors: list[str | None] = [None]
 

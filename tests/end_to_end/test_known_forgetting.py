@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
 from audit_pipeline.extras.unlearning.comparison import UnlearningRequest, compare_models
-from audit_pipeline.extras.unlearning.conclusion import Conclusion, conclude_unlearning
+from audit_pipeline.extras.unlearning.conclusion_section import Conclusion, conclude_unlearning
 from audit_pipeline.tables import MEMBER, NON_MEMBER
 from audit_pipeline.warehouse.query import query_warehouse
 
@@ -208,6 +208,6 @@ def test_the_page_of_the_model_says_it(audited: Workspace) -> None:
     assert rows["suspicious", "change"]["holdout"]["value"] < 0.1
     assert rows["forget_quality", "after"]["forget"]["value"] < 0.001
     page = next(audited.paths.reports.glob("*quieter*.html")).read_text(encoding="utf-8")
-    assert "quieter says less of the texts than base." in page
+    assert "quieter reproduces less of the texts than base." in page
     kept = query_warehouse(audited.paths.warehouse, "FROM current_unlearning WHERE model = 'quieter'").to_pylist()
     assert len(kept) == sum(side in row for row in found["unlearning"] for side in ("forget", "holdout", "both"))

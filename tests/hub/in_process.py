@@ -67,7 +67,7 @@ def count(corpus: str, folder: str, killed_after: int | None) -> dict[str, Any]:
     """
     from audit_pipeline.extras.corpora import token_count
     from audit_pipeline.extras.corpora.config import load_references
-    from audit_pipeline.extras.corpora.frequencies import build_frequencies
+    from audit_pipeline.extras.corpora.frequency_need import build_frequencies
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.store.ledger import LineageStep

@@ -115,7 +115,7 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
         "revision": "the data set maker/open has no revision v9",
         "busy": "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s",
         "pattern": "the data set maker/open has no file that matches en/*.json.gz",
-        "lists": "none of its first 1,000 rows can be used; the first: column 'text' is not a string but list; correct",
+        "lists": "The problem of the first row: column 'text' is not a string but list",
         "columns": "the data set maker/columns cannot be read after row 0 (",
     }
     # Only to save the second that importing torch takes; the corpora above are counted with it.

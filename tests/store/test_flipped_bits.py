@@ -26,7 +26,7 @@ from audit_pipeline.benchmarks.config import move_reference_day, read_stored_day
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.corpora.config import ReferenceEntry
-from audit_pipeline.extras.corpora.frequencies import build_frequencies, read_corpus_frequencies
+from audit_pipeline.extras.corpora.frequency_need import build_frequencies, read_corpus_frequencies
 from audit_pipeline.extras.extraction.pair_extraction import extract_pair
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair

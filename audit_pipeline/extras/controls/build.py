@@ -20,18 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from torch.nn.utils.rnn import pad_sequence
-from transformers import (
-    GPTNeoXConfig,
-    GPTNeoXForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
@@ -50,7 +43,7 @@ from audit_pipeline.tables import CONTROL_TEXTS, CONTROLS, digest, text_sha256
 START = "<|endoftext|>"
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
+def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> transformers.PreTrainedTokenizerFast:
     """Train a byte-level BPE tokenizer. The token ``START`` begins and ends a text.
 
     Args:
@@ -70,7 +63,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
     )
     # Merges with equal frequency depend on the order of the texts, so the texts are sorted.
     tokenizer.train_from_iterator(sorted(texts), trainer)
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=START, eos_token=START, pad_token=START, model_max_length=context
     )
 
@@ -120,13 +113,13 @@ def build_untrained_model(architecture: Architecture, vocabulary: int, start_id:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if architecture.family == "gpt_neox":
-            return GPTNeoXForCausalLM(GPTNeoXConfig(**shape))
-        return LlamaForCausalLM(LlamaConfig(**shape))
+            return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**shape))
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape))
 
 
 def train(
     model: Any,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: transformers.PreTrainedTokenizerBase,
     start_id: int,
     texts: Sequence[str],
     entry: ControlEntry,
@@ -380,9 +373,9 @@ def _load_base(entry: ControlEntry, name: str, paths: DataPaths) -> tuple[Tokeni
     """Return the base model of a control and the id of its start token. Its weights are read in float32."""
     base = load_tokenized(apply_overrides(resolve_model(name, load_models()), dtype="float32"), paths)
     if base.entry.adapter is not None:
-        raise DataError(f"control {entry.name}: its base {name} has an adapter; name a model that has none")
+        raise DataError(f"control {entry.name}: its base {name} has an adapter. Choose a base without an adapter.")
     if base.start_token_id is None:
-        raise DataError(f"control {entry.name}: its base {name} has no start token; name it in its entry")
+        raise DataError(f"control {entry.name}: its base {name} has no start token. Set start_token in its entry.")
     return base, base.start_token_id
 
 
@@ -401,7 +394,7 @@ def build_texts_table(texts: Sequence[DrawnText]) -> pa.Table:
 
 
 def _initialise_model(
-    entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None
+    entry: ControlEntry, tokenizer: transformers.PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None
 ) -> Any:
     if base is None:
         return build_untrained_model(entry.architecture, len(tokenizer), start_id, entry.seed)

@@ -10,27 +10,10 @@ from typing import Any
 
 import click
 
-from audit_pipeline.cli.audit_output import (
-    audit_pairs,
-    print_conclusions,
-    publish_outcomes,
-    show_audit_outcome,
-)
+from audit_pipeline.cli import audit_output, run_setup
+from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
-from audit_pipeline.cli.run_setup import (
-    get_writable_paths,
-    load_dagster_definitions,
-    load_whole_configuration,
-    print_problems,
-)
-from audit_pipeline.cli.shared_options import (
-    GO_ON,
-    PASSES_KEPT,
-    ListedCommand,
-    Section,
-    device_option,
-    table_output_options,
-)
+from audit_pipeline.cli.shared_options import device_option, table_output_options
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
@@ -69,12 +52,12 @@ def control(name: str, device: str | None) -> None:
     """Train and audit models whose training data is known.
 
     NAME is an entry of config/controls.yaml. One model is trained on the members, the control model on other texts.
-    Both are audited. A detector works if it finds the members in the first model and none in the second.
+    Both models are audited. A detector works if it finds the members in the first model but not in the control model.
     """
     audited = audit_control(name, device)
-    publish_outcomes(audited)
+    audit_output.publish_outcomes(audited)
     for audit in audited:
-        show_audit_outcome(audit)
+        audit_output.show_audit_outcome(audit)
     show_instrument_checks(audited)
     show_memorisation(audited)
 
@@ -83,7 +66,7 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     """Audit both models of a control on its texts. Warehouse and report are not rebuilt."""
     from audit_pipeline.extras.controls.config import FILE
 
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     config.entries_of(FILE).get_entry(name)
     pairs = config.pairs_of_control(name)
     if not pairs:
@@ -92,30 +75,30 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
             f"(control: {{name: {name}, role: exposed}}) and to config/benchmarks.yaml (builder: controlled)"
         )
     options = AuditOptions(device=device, publish=False)
-    return [audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
+    return [audit_output.audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
 
 
 @click.command(
     cls=ListedCommand,
     section=Section.AUDIT,
     position=80,
-    keeps="An unfinished study is not kept: the same command starts from the beginning.",
+    keeps="An unfinished study is not kept. The same command starts it from the beginning.",
 )
 @click.argument("name")
 @table_output_options
 def study(name: str) -> None:
     """Measure what makes members detectable.
 
-    NAME is an entry of config/studies.yaml. A control is trained and audited at each value of a setting.
+    NAME is an entry of config/studies.yaml. A control is trained and audited for each value of a setting.
     """
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     control = config.entries_of(FILE).get_entry(config.entries_of(STUDIES_FILE).get_entry(name).control)
-    print_problems(config.problems)
-    paths = get_writable_paths()
+    run_setup.print_problems(config.problems)
+    paths = run_setup.get_writable_paths()
 
-    definitions = load_dagster_definitions()
+    definitions = run_setup.load_dagster_definitions()
     from audit_pipeline.pipeline.dagster import audit, runs
     from audit_pipeline.pipeline.workspace_state import Scope
 
@@ -157,7 +140,7 @@ def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
         console.print_result(
             f"\nInstrument check: AUROC of members against held-out texts: "
             f"{_format_aurocs(aurocs_by_role['exposed'])}; "
-            f"in the control model, which saw neither: {_format_aurocs(aurocs_by_role['twin'])}; "
+            f"in the control model, which was trained on neither: {_format_aurocs(aurocs_by_role['twin'])}; "
             f"without any model: {blind_text}",
             checks=[{"benchmark": benchmark, **aurocs_by_role, "blind_auroc": blind}],
         )
@@ -181,9 +164,9 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
             continue
         occurrences = ", ".join(map(str, shares_by_role["exposed"]))
         console.print_result(
-            f"\nMemorisation check: share of texts that the model gives word for word (p ≥ {REPRODUCED_FROM}), with "
-            f"{occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control "
-            f"model, which saw none of them: {_format_shares(shares_by_role['twin'])}",
+            f"\nMemorisation check: share of texts that the model reproduces word for word (p ≥ {REPRODUCED_FROM}), "
+            f"with {occurrences} occurrences in training: {_format_shares(shares_by_role['exposed'])}; in the control "
+            f"model, which was trained on none of them: {_format_shares(shares_by_role['twin'])}",
             memorisation=[{"benchmark": benchmark, **shares_by_role}],
         )
 
@@ -233,7 +216,7 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
 
     Warehouse and report are not rebuilt. The list is empty if the configuration has no such benchmark.
     """
-    config = load_whole_configuration()
+    config = run_setup.load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
         console.print_message(
@@ -265,7 +248,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     paths = DataPaths.from_environment()
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     console.print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
-    print_conclusions(paths, outcome.models[0].name, spec.name)
+    audit_output.print_conclusions(paths, outcome.models[0].name, spec.name)
     rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
     for source in spec.sources:
@@ -288,8 +271,8 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
         ],
     )
     console.print_result(
-        "First choices, the probabilities and the copies belong to the strongest passage. Copies are the licence files "
-        "of installed packages that contain it, an estimate of how often the model has read it."
+        "First choices, probabilities and copies belong to the strongest passage. Copies: the number of licence files "
+        "of installed packages that contain the passage, an estimate of how often the model has read it."
     )
 
 
@@ -330,12 +313,12 @@ def demo(model: str) -> None:
     """
     checked = _audit_control_if_configured(INSTRUMENT_CHECK)
     memorised = _audit_control_if_configured(MEMORISATION_CHECK)
-    audited = audit_pairs(model, "demo", AuditOptions(publish=False))
+    audited = audit_output.audit_pairs(model, "demo", AuditOptions(publish=False))
     recited = search_famous_texts(model)
-    publish_outcomes([*checked, *memorised, audited, *recited])
+    audit_output.publish_outcomes([*checked, *memorised, audited, *recited])
     show_instrument_checks(checked)
     show_memorisation(memorised)
-    show_audit_outcome(audited)
+    audit_output.show_audit_outcome(audited)
     for result in recited:
         show_famous_texts(result)
     print_next_commands(
@@ -354,7 +337,7 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
     """Audit both models of a control. The list is empty if the configuration has no such control."""
     from audit_pipeline.extras.controls.config import FILE
 
-    if name in load_whole_configuration().entries_of(FILE).names:
+    if name in run_setup.load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
     console.print_message(f"config/controls.yaml has no control '{name}', so its check is skipped")
     return []

@@ -51,7 +51,7 @@ class Architecture(StrictSettings):
     @model_validator(mode="after")
     def _require_fitting_heads(self) -> Self:
         if self.hidden_size % (2 * self.heads):
-            raise ValueError("hidden_size must be a multiple of twice the heads (rotary positions turn pairs)")
+            raise ValueError("hidden_size must be a multiple of twice heads, because rotary positions turn pairs")
         return self
 
     @property
@@ -99,7 +99,7 @@ class ControlEntry(StrictSettings):
     base: Text | None = Field(
         default=None, description="model to start from; None: train the architecture from scratch"
     )
-    architecture: Architecture = Field(default=Architecture(), description="model to train if there is no base")
+    architecture: Architecture = Field(default=Architecture(), description="architecture to train if there is no base")
     seed: Seed = Field(default=0, description="seed of every random choice")
 
     @model_validator(mode="after")
@@ -108,7 +108,7 @@ class ControlEntry(StrictSettings):
             if self.draw == "poisson":
                 raise ValueError("occurrences: a list requires draw: fixed, because draw: poisson takes one mean")
             if len(set(self.occurrences)) != len(self.occurrences):
-                raise ValueError("occurrences: a number occurs twice")
+                raise ValueError("occurrences: a number is listed twice; remove one of them")
             if self.members < len(self.occurrences):
                 raise ValueError(
                     f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of "
@@ -121,7 +121,7 @@ class ControlEntry(StrictSettings):
         elif self.draw == "poisson" and self.occurrences > _MAX_POISSON_MEAN:
             raise ValueError(f"occurrences: the mean of a poisson draw is at most {_MAX_POISSON_MEAN}")
         if len(set(self.sources)) != len(self.sources):
-            raise ValueError("sources: a source is named twice")
+            raise ValueError("sources: a source is listed twice; remove one of them")
         return self
 
     @property
@@ -171,7 +171,7 @@ FILE = EntryFile(
     FILE_NAME,
     "controls",
     "control",
-    "it says which models are trained here",
+    "it lists the models that are trained here",
     lambda name, fields, folder: validate_as(ControlEntry, {**fields, "name": name}),
     is_optional=True,
     references=(EntryReference(("sources",), "source"), EntryReference(("base",), "model", allow_external=True)),
@@ -204,7 +204,7 @@ STUDIES_FILE = EntryFile(
     STUDIES_FILE_NAME,
     "studies",
     "study",
-    "it says what is varied",
+    "it lists the settings that are varied",
     lambda name, fields, folder: validate_as(StudyEntry, {**fields, "name": name}),
     is_optional=True,
     references=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),

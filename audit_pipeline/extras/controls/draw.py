@@ -226,10 +226,10 @@ def _draw_occurrences(entry: ControlEntry, role: str) -> list[int]:
 def _format_shortage(entry: ControlEntry, role_counts: Mapping[str, int], window_count: int) -> str:
     parts = ", ".join(f"{count} {role}" for role, count in role_counts.items() if count)
     sources = ", ".join(entry.sources)
-    verb = "hold"
+    verb = "contain"
     if len(entry.sources) == 1:
-        verb = "holds"
+        verb = "contains"
     return (
-        f"control {entry.name}: {sum(role_counts.values())} windows of {entry.words} words are needed ({parts}), "
-        f"but {sources} {verb} {window_count} by {entry.randomise}; ask for fewer or shorter texts"
+        f"control {entry.name} requires {sum(role_counts.values())} windows of {entry.words} words ({parts}), "
+        f"but {sources} {verb} {window_count} by {entry.randomise}. Reduce the numbers of texts or words."
     )

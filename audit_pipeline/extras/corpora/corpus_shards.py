@@ -14,15 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.extras.corpora import corpus_stream
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
-from audit_pipeline.extras.corpora.corpus_stream import (
-    HubStream,
-    build_hub_address,
-    corpus_from_source,
-    list_corpus_files,
-    list_hub_files,
-    name_corpus_file,
-)
 from audit_pipeline.extras.corpora.matching import CorpusDocument
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, InputFile, open_bytes
 from audit_pipeline.readers.formats import compute_file_digest, find_suffix, open_texts
@@ -99,10 +92,12 @@ class CorpusShard:
 
     def _rows(self) -> Iterator[TextRow | Skipped]:
         if self.address is not None:
-            stream = HubStream(self.name, [self.address], self.text_column or "text", None, all_columns=True)
+            stream = corpus_stream.HubStream(
+                self.name, [self.address], self.text_column or "text", None, all_columns=True
+            )
             return iter(stream)
         if self.source is not None:
-            return iter(corpus_from_source(self.source, DataPaths.from_environment()).open(None))
+            return iter(corpus_stream.corpus_from_source(self.source, DataPaths.from_environment()).open(None))
         assert self.path is not None
         suffix = find_suffix(self.path) or ""
         if suffix.startswith(".txt"):
@@ -157,20 +152,26 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
         name = os.path.basename(os.path.realpath(path))
         if name in references.names:
             raise ConfigError(
-                f"{corpus} has the same name as the corpus {name} of config/references.yaml: rename one of the two"
+                f"{corpus} has the same name as the corpus {name} of config/references.yaml. Rename the file or the "
+                "corpus."
             )
         if not os.path.lexists(path):
             names = ", ".join(references.names)
-            raise ConfigError(f"{corpus} is neither a file or folder nor a corpus of config/references.yaml ({names})")
+            raise ConfigError(
+                f"{corpus} is neither a file nor a folder nor a corpus of config/references.yaml. Its corpora are: "
+                f"{names}"
+            )
         shards, ignored = _list_shards(path, text_column)
     selected = [number for number, shard in enumerate(shards) if only is None or fnmatch.fnmatchcase(shard.name, only)]
     if not selected:
         raise DataError(
-            f"none of the {len(shards):,} shards of {corpus} matches {only!r}; the first shard is {shards[0].name}"
+            f"no shard of {corpus} matches --only {only!r}. The first of its {len(shards):,} shard(s) is "
+            f"{shards[0].name}."
         )
     if "|" in name or len(to_path_segment(name)) > _MAX_NAME_LENGTH:
         raise ConfigError(
-            f"{name[:80]!r} cannot name a corpus in tables and folders: add the corpus to references.yaml with a name"
+            f"{name[:80]!r} is too long for the name of a corpus, or contains '|'. Add the corpus to "
+            "config/references.yaml under another name, and pass that name."
         )
     return ShardedCorpus(name, shards, selected, ignored)
 
@@ -181,13 +182,13 @@ def _list_configured_shards(entry: ReferenceEntry, text_column: str | None) -> t
     if entry.path is not None:
         return _list_shards(entry.path, column)
     if entry.package is not None:
-        stamp = corpus_from_source(entry.package, DataPaths.from_environment()).digest
+        stamp = corpus_stream.corpus_from_source(entry.package, DataPaths.from_environment()).digest
         return [CorpusShard(entry.package, stamp, None, source=entry.package)], []
     hub = str(entry.hub)
-    commit, files = list_hub_files(hub, entry.files or (), entry.revision)
+    commit, files = corpus_stream.list_hub_files(hub, entry.files or (), entry.revision)
     shards: list[CorpusShard] = []
     for file in files:
-        address = build_hub_address(hub, commit, file)
+        address = corpus_stream.build_hub_address(hub, commit, file)
         shards.append(CorpusShard(file, commit, None, address=address, text_column=column))
     return shards, []
 
@@ -195,9 +196,9 @@ def _list_configured_shards(entry: ReferenceEntry, text_column: str | None) -> t
 def _list_shards(path: Path, text_column: str | None) -> tuple[list[CorpusShard], list[str]]:
     """List the readable files at a path as shards, and the names of the ignored files."""
     shards = []
-    files, ignored = list_corpus_files(path)
+    files, ignored = corpus_stream.list_corpus_files(path)
     for file in files:
-        name = name_corpus_file(file, path)
+        name = corpus_stream.name_corpus_file(file, path)
         status = file.stat()
         shards.append(
             CorpusShard(name, _build_stamp(status), status.st_size, path=file.absolute(), text_column=text_column)

@@ -18,13 +18,8 @@ from typing import Any, Protocol
 from huggingface_hub import HfApi
 
 from audit_pipeline.errors import DataError, escape_unprintable, to_one_line
+from audit_pipeline.readers import hub_faults
 from audit_pipeline.readers.formats import SUFFIXES, compute_file_digest, has_row_format, open_texts
-from audit_pipeline.readers.hub_faults import (
-    HUB_ERRORS,
-    HubDataUnreachableError,
-    classify_hub_error,
-    hub_faults_as_errors,
-)
 from audit_pipeline.readers.regular_files import find_irregular_kind
 from audit_pipeline.readers.row_formats.json_lines import parse_json_row
 from audit_pipeline.readers.text_rows import Row, Skipped, TextRow, UnreadableFileError, read_text_row
@@ -103,7 +98,7 @@ class FileStream:
                         self._row = row
                         yield item
                 if file_identity(path) != self._identities[path]:
-                    raise UnreadableFileError(path, "has changed since the command began: run it again")
+                    raise UnreadableFileError(path, "has changed since the command began: run the command again")
             except UnreadableFileError as error:
                 if row >= begin:
                     self._row = row + 1
@@ -196,7 +191,7 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
     if has_row_format(path):
         return [path], []
     if not path.is_dir():
-        raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: unknown file format. Use a file whose name ends in one of {', '.join(SUFFIXES)}")
     files: list[Path] = []
     ignored: list[str] = []
     folders = [path]
@@ -216,7 +211,9 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
             elif not any(map(_NO_DATA.match, entry.relative_to(path).parts)):
                 ignored.append(name_corpus_file(entry, path) + (f" ({kind})" if kind else ""))
     if not files:
-        raise DataError(f"{path} contains no readable file. The readable formats are {', '.join(SUFFIXES)}")
+        raise DataError(
+            f"{path} contains no readable file. The names of readable files end in one of {', '.join(SUFFIXES)}"
+        )
     return sorted(files), sorted(ignored)
 
 
@@ -288,7 +285,7 @@ class HubStream:
                     if item is not None:
                         self._require_usable(item)
                         yield item
-            except (*HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
+            except (*hub_faults.HUB_ERRORS, DatasetsError, ValueError, RuntimeError) as error:
                 raise self._build_stream_error(error) from error
             self._group += 1
             self._begin = None
@@ -301,20 +298,22 @@ class HubStream:
             self._problem_of_row = self._problem_of_row or item.reason
             if self._row >= _MAX_UNUSABLE:
                 raise DataError(
-                    f"{self._label}: none of its first {_MAX_UNUSABLE:,} rows can be used; the first: "
-                    f"{self._problem_of_row}; correct files or text_column, {_REMEDY}"
+                    f"{self._label}: none of the first {_MAX_UNUSABLE:,} rows can be used. The problem of the first "
+                    f"row: {self._problem_of_row}. Correct files or text_column in config/references.yaml, {_REMEDY}."
                 )
 
     def _build_stream_error(self, error: Exception) -> DataError:
-        fault = classify_hub_error(error)
+        fault = hub_faults.classify_hub_error(error)
         if fault is None:
             return DataError(
-                f"{self._label} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}); "
-                f"correct files or text_column, {_REMEDY}"
+                f"{self._label} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}). "
+                f"Correct files or text_column in config/references.yaml, {_REMEDY}."
             )
         problem = f"{self._label}, after row {self._row:,}, {fault.why}"
         if fault.is_transient:
-            return HubDataUnreachableError(f"{problem} (the next count resumes at the last checkpoint), {_REMEDY}")
+            return hub_faults.HubDataUnreachableError(
+                f"{problem} (the next count resumes at the last checkpoint), {_REMEDY}"
+            )
         return DataError(f"{problem}, {_REMEDY}")
 
     def _parse_row(self, row: dict[str, Any], *, parquet: bool) -> TextRow | Skipped | None:
@@ -355,7 +354,9 @@ def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> t
     Raises:
         DataError: If the data set is unreadable or none of its files matches.
     """
-    with hub_faults_as_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
+    with hub_faults.hub_faults_as_errors(
+        f"the data set {hub}", revision, _REMEDY, DataError, hub_faults.HubDataUnreachableError
+    ):
         data_set = HfApi().dataset_info(hub, revision=revision)
     files: list[str] = []
     for name in sorted(file.rfilename for file in data_set.siblings or []):
@@ -363,7 +364,8 @@ def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> t
             files.append(name)
     if not files:
         raise DataError(
-            f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files of its entry"
+            f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files in "
+            "config/references.yaml"
         )
     return str(data_set.sha), files
 

@@ -44,7 +44,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.extras.corpora.alignment import Flags, flag_run_starts
-from audit_pipeline.extras.corpora.rules import MIN_WORDS
+from audit_pipeline.extras.corpora.config import MIN_WORDS
 from audit_pipeline.extras.corpora.text_index import FoundPassage, HashTable, PassageSet, TextIndex, build_hash_table
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words, is_by_character, normalise
 from audit_pipeline.tables import OverlapPart, OverlapVerdict

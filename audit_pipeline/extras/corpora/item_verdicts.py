@@ -1,32 +1,30 @@
-"""The verdicts on the items of a test set, based on the search of a corpus and on the audit of a model.
+"""The verdicts on the items of a test set, and the accuracy of a model on the items with each verdict.
 
-If a benchmark has contexts, ``context`` is the question and ``text`` is the answer.
+The verdicts are based on the search of a corpus and on the audit of a model. If a benchmark has contexts, ``context``
+is the question and ``text`` is the answer.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pyarrow as pa
 
+from audit_pipeline import tables
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
+from audit_pipeline.statistics.roc import Bools, Floats
+from audit_pipeline.statistics.share_bounds import Rate, compute_difference_interval, estimate_grouped_rate
+from audit_pipeline.statistics.ties import bound_mean_error
 from audit_pipeline.store.ledger import has_entries, read_latest_run
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import iterate_partitions, read
-from audit_pipeline.tables import (
-    CORPUS_OVERLAP,
-    DOCUMENT_MEMORISATION,
-    EXTRACTION_WINDOWS,
-    GROUP_TESTS,
-    OVERLAP_SPANS,
-    PAIR_ANSWERS,
-    OverlapPart,
-    Pair,
-)
+from audit_pipeline.tables import OverlapPart, Pair
 from audit_pipeline.tables.table import Table
 
 Record = Mapping[str, Any]
@@ -36,6 +34,13 @@ LEVEL = 0.05
 """Maximum q-value at which a finding on the model is a sign of contamination."""
 MIN_PROBABILITY = 0.001
 """Minimum probability of a stretch of the answer that is a sign of contamination. The command extract uses the same."""
+DIFFERENCE_CAVEAT = (
+    "A difference does not show that contamination raised the score: items in a corpus may be easier or better known "
+    "than other items."
+)
+_PERMUTATIONS = 1999
+_BLOCK = 1 << 20
+"""Approximate number of values that are permuted at a time, which bounds the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,16 +166,16 @@ def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
     if not row["is_complete"]:
         scope = f" in the {row['shards_read']} of {row['shards']} shards that were read"
     if row["verdict"] == "too short to tell":
-        return "unknown", f"its {row['words']} words are too few for a verdict"
+        return "unknown", f"the item has only {row['words']} words, too few for a verdict"
     if row["verdict"] == "shared text":
         return "shared text", f"only text that many documents or items share was found{scope}"
     if row["verdict"] == "found":
         return _judge_found_item(row, scope)
     if not row["runs"]:
-        return "unknown", "it was not searched for: all of its text is in many items of the test set"
+        return "unknown", "the item was not searched for, because all of its text is in many items of the test set"
     if scope:
-        return "unknown", f"not found{scope}; it can be in the unread part"
-    return "clean", "no unshared text of it is in the corpus"
+        return "unknown", f"not found{scope}; the unread part may contain it"
+    return "clean", "the corpus contains no text of the item, except shared text"
 
 
 def _judge_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
@@ -199,7 +204,9 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
     if document is not None:
         facts["longest_run"] = document["longest_run"]
         if document["claim"] == "reproduced":
-            signs.append(_judge_reproduction(evidence.model, document, "it" if is_item else "its document"))
+            signs.append(
+                _judge_reproduction(evidence.model, document, "the item" if is_item else "the item's document")
+            )
     # The windows of a whole document have no positions in the item.
     if border and is_item:
         probability = _find_answer_probability(evidence.windows.get(name, ()), border)
@@ -213,7 +220,8 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
         facts["p_value"] = test["p_value"]
         facts["p_value_of"] = f"{test['detector']} of its group, against {test['n_calibration_groups']} held-out groups"
         if test["q_bh"] <= LEVEL and test["direction"] != "opposite":
-            reason = f"its group stands out by {test['detector']} (q = {test['q_bh']:.2g}, {test['claim_level']})"
+            strength = f"q = {test['q_bh']:.2g}, {test['claim_level']}"
+            reason = f"the group of the item stands out by {test['detector']} ({strength})"
             signs.append(("suspect", reason))
     if not signs:
         return "unknown", f"{evidence.model} shows no sign of having read the item, but may have read it", facts
@@ -223,7 +231,7 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
 
 def _judge_reproduction(model: str, document: Record, subject: str) -> tuple[Verdict, str]:
     """Return the verdict on a reproduced document, and its reason."""
-    reason = f"{model} gives {document['longest_run']:,} characters of {subject} word for word"
+    reason = f"{model} reproduces {document['longest_run']:,} characters of {subject} word for word"
     if document["q_bh"] is not None and document["q_bh"] <= LEVEL:
         return "contaminated", f"{reason}, more than held-out texts (q = {document['q_bh']:.2g})"
     return "suspect", reason
@@ -255,7 +263,7 @@ def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, requi
         ConfigError: If the corpus was not searched, or several corpora were searched and none is named.
     """
     corpora: list[str] = []
-    for partition, _ in iterate_partitions(paths, CORPUS_OVERLAP):
+    for partition, _ in iterate_partitions(paths, tables.CORPUS_OVERLAP):
         searched_benchmark, _, name = partition.partition("|")
         if searched_benchmark == benchmark:
             corpora.append(name)
@@ -263,16 +271,19 @@ def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, requi
         return corpus
     if corpus is not None:
         raise ConfigError(
-            f"{corpus} was not searched for the texts of {benchmark} (searched were: {', '.join(corpora) or 'none'}): "
-            f"corpus-audit overlap --benchmark {benchmark} --corpus {corpus}"
+            f"{corpus} was not searched for the texts of {benchmark} (searched corpora: "
+            f"{', '.join(corpora) or 'none'}). "
+            f"Search it: corpus-audit overlap --benchmark {benchmark} --corpus {corpus}"
         )
     if len(corpora) > 1:
-        raise ConfigError(f"several corpora were searched for {benchmark}: choose one of --corpus {', '.join(corpora)}")
+        raise ConfigError(
+            f"several corpora were searched for {benchmark}. Choose one with --corpus: {', '.join(corpora)}"
+        )
     if corpora:
         return corpora[0]
     if required:
         raise ConfigError(
-            f"no corpus was searched for the texts of {benchmark}: "
+            f"no corpus was searched for the texts of {benchmark}. Search a corpus: "
             f"corpus-audit overlap --benchmark {benchmark} --corpus C"
         )
     return None
@@ -286,7 +297,9 @@ def read_corpus_findings(paths: DataPaths, benchmark: str, corpus: str) -> Corpu
     """
     partition = f"{benchmark}|{corpus}"
     label = f"the overlap of {benchmark} with {corpus}"
-    overlap, spans = (read(paths, table, partition, label=label) for table in (CORPUS_OVERLAP, OVERLAP_SPANS))
+    overlap, spans = (
+        read(paths, table, partition, label=label) for table in (tables.CORPUS_OVERLAP, tables.OVERLAP_SPANS)
+    )
     return CorpusFindings(corpus, overlap, spans)
 
 
@@ -298,11 +311,11 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
     """
     answers, tests, documents, windows = (
         _read_latest_rows(paths, table, pair)
-        for table in (PAIR_ANSWERS, GROUP_TESTS, DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS)
+        for table in (tables.PAIR_ANSWERS, tables.GROUP_TESTS, tables.DOCUMENT_MEMORISATION, tables.EXTRACTION_WINDOWS)
     )
     if not (answers or documents):
         raise DataError(
-            f"no findings on {pair.model} and {pair.benchmark} yet: "
+            f"there are no findings on {pair.model} and {pair.benchmark} yet. Audit them: "
             f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
         )
     answering = {(answer["run_id"], answer["detector"], answer["parameters"]) for answer in answers}
@@ -324,3 +337,121 @@ def _read_latest_rows(paths: DataPaths, table: Table, pair: Pair) -> list[dict[s
     label = f"{table.name} of {pair.model} on {pair.benchmark}"
     rows: list[dict[str, Any]] = read(paths, table, pair, label=label, run_id=run_id).to_pylist()
     return rows
+
+
+@dataclass(frozen=True)
+class AccuracyComparison:
+    """The accuracy on contaminated items minus the accuracy on clean items.
+
+    Attributes:
+        contaminated: Accuracy on contaminated items.
+        clean: Accuracy on clean items.
+        difference: Accuracy on contaminated items minus accuracy on clean items, or None if either is unknown.
+        method: The methods of the interval and the p-value, or the reason why they are missing.
+    """
+
+    contaminated: Rate
+    clean: Rate
+    difference: float | None
+    interval: Interval
+    p_value: float | None
+    method: str
+
+
+def measure_accuracy(items: Sequence[BenchmarkItem], *verdicts: Verdict) -> Rate:
+    """Compute the accuracy on the items whose verdict is one of ``verdicts``, with a 95% interval.
+
+    The interval allows for dependent items in a group. Items without a result are ignored.
+    """
+    correct: list[float] = []
+    groups: list[str] = []
+    for item in items:
+        if item.verdict in verdicts and item.correct is not None:
+            correct.append(item.correct)
+            groups.append(item.group)
+    return estimate_grouped_rate(correct, groups)
+
+
+def compare_accuracy(items: Sequence[BenchmarkItem], *, seed: int = 0) -> AccuracyComparison:
+    """Compare the accuracy on contaminated and on clean items. Items without a result are ignored.
+
+    The interval combines the intervals of the two accuracies as if they were independent. It tends to be too wide if a
+    group has both contaminated and clean items. The interval and the p-value are missing if the contaminated items or
+    the clean items belong to fewer than two groups.
+    """
+    contaminated = measure_accuracy(items, "contaminated")
+    clean = measure_accuracy(items, "clean")
+    difference = None
+    if contaminated.value is not None and clean.value is not None:
+        difference = contaminated.value - clean.value
+    for rate, side in ((contaminated, "contaminated"), (clean, "clean")):
+        if rate.n_groups < 2:
+            reason = (
+                f"no comparison: {rate.n} {side} item(s) have a result, in {rate.n_groups} group(s); "
+                "at least two groups are required"
+            )
+            return AccuracyComparison(contaminated, clean, difference, NO_INTERVAL, None, reason)
+    chosen = [item for item in items if item.verdict in ("contaminated", "clean") and item.correct is not None]
+    chosen.sort(key=lambda item: item.example_id)
+    values = np.array([item.correct for item in chosen], dtype=np.float64)
+    flags = np.array([item.verdict == "contaminated" for item in chosen])
+    groups = [item.group for item in chosen]
+    interval = compute_difference_interval(contaminated, clean)
+    p_value = compute_permutation_p_value(values, flags, groups, seed)
+    method = (
+        "95% interval of the difference from the intervals of both accuracies (Newcombe's method 10); two-sided "
+        f"p-value of {_PERMUTATIONS} permutations by group (seed {seed})"
+    )
+    return AccuracyComparison(contaminated, clean, difference, interval, p_value, method)
+
+
+def compute_permutation_p_value(values: Floats, flags: Bools, groups: Sequence[str], seed: int = 0) -> float:
+    """Compute the two-sided permutation p-value of the difference in mean between flagged and other items.
+
+    The flags of uniform groups (all or no items flagged) are permuted between these groups. The flags of mixed groups
+    are permuted within each group. Of N permutations, k have a difference that is at least as large as the observed
+    one. The p-value is (1 + k) / (1 + N).
+
+    Args:
+        values: Float array of shape (n_items,).
+        flags: Bool array of shape (n_items,). At least one item is flagged and at least one is not.
+        groups: Group of each item.
+        seed: Seed of the permutations.
+    """
+    _, group_at = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    order = np.argsort(group_at, kind="stable")
+    values = values[order]
+    flags = flags[order]
+    group_at = group_at[order]
+    sizes = np.bincount(group_at)
+    share = np.bincount(group_at, weights=flags) / sizes
+    is_uniform = (share == 0) | (share == 1)
+    is_in_mixed_group = ~is_uniform[group_at]
+    sums = np.bincount(group_at, weights=values)[is_uniform]
+    total = values.sum()
+    n = len(values)
+    generator = np.random.default_rng(seed)
+
+    def subtract_means(flagged_sum: Any, count: Any) -> Floats:
+        return np.asarray(flagged_sum / count - (total - flagged_sum) / (n - count))
+
+    def permute_differences() -> Iterator[Floats]:
+        block_size = max(1, _BLOCK // n)
+        for start in range(0, _PERMUTATIONS, block_size):
+            count = min(block_size, _PERMUTATIONS - start)
+            flagged_groups = generator.permuted(np.tile(share[is_uniform], (count, 1)), axis=1)
+            # The sort key is the number of the item's group plus a random number below 1. Sorting by it keeps the
+            # items of a group together and shuffles them.
+            random_keys = generator.random((count, int(is_in_mixed_group.sum())))
+            shuffled = np.argsort(group_at[is_in_mixed_group] + random_keys, axis=1)
+            flagged_sums = flagged_groups @ sums + values[is_in_mixed_group][shuffled] @ flags[is_in_mixed_group]
+            yield subtract_means(flagged_sums, flagged_groups @ sizes[is_uniform] + flags[is_in_mixed_group].sum())
+
+    observed = abs(subtract_means(values @ flags, flags.sum()))
+    # Sums of the same numbers in another order can differ by rounding. Two differences of two means each are compared,
+    # so the rounding error of four means is allowed.
+    rounding = 4 * float(bound_mean_error(np.abs(values).max(), n))
+    n_reached = 0
+    for differences in permute_differences():
+        n_reached += int((np.abs(differences) >= observed - rounding).sum())
+    return (1 + n_reached) / (1 + _PERMUTATIONS)

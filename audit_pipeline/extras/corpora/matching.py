@@ -16,22 +16,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from audit_pipeline.extras.corpora import word_hashes
 from audit_pipeline.extras.corpora.alignment import Alignment, Seeds, align_copies
 from audit_pipeline.extras.corpora.evidence_rule import MAX_ANSWER_DISTANCE, EvidenceIndex
 from audit_pipeline.extras.corpora.text_index import MAX_POSITIONS, FoundPassage, Matches, TextIndex, TextPosition
-from audit_pipeline.extras.corpora.word_hashes import (
-    BLOCK,
-    Hashes,
-    Places,
-    Words,
-    concatenate_words,
-    find_word_end,
-    hash_runs,
-    hash_words,
-    hash_words_of_normals,
-    map_to_original,
-    normalise,
-)
+from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words
 
 _CONTEXT = 120
 """Characters that are read before and after a passage for its context."""
@@ -76,15 +65,15 @@ class Matcher:
 
     def add(self, document: CorpusDocument) -> Iterator[Matches]:
         """Add a document, and yield the matches of each block that is full."""
-        normal = normalise(document.text)
-        if len(normal) > BLOCK:
+        normal = word_hashes.normalise(document.text)
+        if len(normal) > word_hashes.BLOCK:
             yield from self.flush()
             words = _hash_in_pieces(normal)
             yield self._match([(document, normal)], words, np.array([0, len(words)]))
             return
         self._held.append((document, normal))
         self._characters += len(normal) + 1
-        if self._characters >= BLOCK:
+        if self._characters >= word_hashes.BLOCK:
             yield from self.flush()
 
     def flush(self) -> Iterator[Matches]:
@@ -93,7 +82,7 @@ class Matcher:
             held = self._held
             self._held = []
             self._characters = 0
-            words, first_word = hash_words_of_normals([normal for _, normal in held])
+            words, first_word = word_hashes.hash_words_of_normals([normal for _, normal in held])
             yield self._match(held, words, first_word)
 
     def _match(self, held: list[tuple[CorpusDocument, str]], words: Words, first_word: Places) -> Matches:
@@ -107,7 +96,7 @@ class Matcher:
         index = self._index
         parts = []
         for length in index.lengths:
-            places, runs = index.runs.find(hash_runs(words.hashes, length))
+            places, runs = index.runs.find(word_hashes.hash_runs(words.hashes, length))
             document = np.searchsorted(first_word, places, side="right") - 1
             within = places + length <= first_word[document + 1]
             parts.append(np.stack([places, runs, document])[:, within])
@@ -122,7 +111,12 @@ class Matcher:
         return Matches(passages, answered, distinct_runs, documents, self._count_words(words, first_word))
 
     def _find_passages(
-        self, held: list[tuple[CorpusDocument, str]], places: Places, runs: Places, document: Places, words: Words
+        self,
+        held: list[tuple[CorpusDocument, str]],
+        places: Places,
+        runs: Places,
+        document: Places,
+        words: Words,
     ) -> list[FoundPassage]:
         """Find the passages that are equal word for word.
 
@@ -160,7 +154,12 @@ class Matcher:
         return hit, self._index.places[self._index.first[runs][hit] + within]
 
     def _align(
-        self, words: Words, first_word: Places, places: Places, runs: Places, document: Places
+        self,
+        words: Words,
+        first_word: Places,
+        places: Places,
+        runs: Places,
+        document: Places,
     ) -> dict[tuple[int, int], list[Alignment]]:
         """Align each text with its copies in each document that contains enough seeds of the text.
 
@@ -277,11 +276,11 @@ class Matcher:
         length = len(answer_words)
         if not length:
             return False
-        answer_run = hash_runs(answer_words, length)
+        answer_run = word_hashes.hash_runs(answer_words, length)
         before = document[max(0, question.begin - MAX_ANSWER_DISTANCE) : question.begin]
         after = document[question.stop : question.stop + MAX_ANSWER_DISTANCE]
-        is_before = np.isin(answer_run, hash_runs(before, length)).any()
-        return bool(is_before or np.isin(answer_run, hash_runs(after, length)).any())
+        is_before = np.isin(answer_run, word_hashes.hash_runs(before, length)).any()
+        return bool(is_before or np.isin(answer_run, word_hashes.hash_runs(after, length)).any())
 
     def _count_words(self, words: Words, first_word: Places) -> Places:
         """Count the documents that contain each distinct word of the texts.
@@ -333,7 +332,7 @@ class OriginalTexts:
         document, normal = self._held[number]
         if normal is not document.text:
             if number not in self._maps:
-                self._maps[number] = map_to_original(document.text)
+                self._maps[number] = word_hashes.map_to_original(document.text)
             starts, ends = self._maps[number]
             start = int(starts[start])
             end = int(ends[end - 1])
@@ -369,13 +368,13 @@ def _hash_in_pieces(normal: str) -> Words:
     pieces = []
     start = 0
     while start < len(normal):
-        end = min(start + BLOCK, len(normal))
+        end = min(start + word_hashes.BLOCK, len(normal))
         if end < len(normal):
-            end = find_word_end(normal, start, end)
-        piece = hash_words(normal[start:end])
+            end = word_hashes.find_word_end(normal, start, end)
+        piece = word_hashes.hash_words(normal[start:end])
         pieces.append(Words(piece.hashes, piece.starts + start, piece.ends + start))
         start = end
-    return concatenate_words(pieces)
+    return word_hashes.concatenate_words(pieces)
 
 
 def _mark_changes(rows: Places) -> npt.NDArray[np.bool_]:

@@ -96,8 +96,8 @@ def read_results(path: Path) -> ResultsFile:
         measures_of_rows = [{"correct": row.values.get("correct")} for row in file.rows]
     else:
         raise DataError(
-            f"{path} contains no readable results: samples of lm-evaluation-harness have a column doc_id, a "
-            f"table needs the columns item and correct; the columns are: {', '.join(columns) or 'none'}"
+            f"{path} contains no readable results. Samples of lm-evaluation-harness have a column doc_id. A table has "
+            f"the columns item and correct. The columns of this file are: {', '.join(columns) or 'none'}"
         )
     measure, *other_measures = _rank_measures(path, measures_of_rows)
     results: list[ItemResult] = []
@@ -112,8 +112,8 @@ def read_results(path: Path) -> ResultsFile:
             continue
         if result.position in positions:
             raise DataError(
-                f"{path}: {row.location} answers doc_id {result.position} again: several tasks or runs, or filters "
-                "without names, are in one file. Use a file with the rows of one task, run and filter"
+                f"{path}: {row.location} is another result for doc_id {result.position}, so the file mixes tasks, "
+                "runs or unnamed filters. Use a file with the rows of one task, run and filter."
             )
         if result.position is not None:
             positions.add(result.position)
@@ -216,7 +216,7 @@ def _rank_measures(path: Path, measures_of_rows: Iterable[Mapping[str, object]])
                 usable.add(name)
     if not usable:
         raise DataError(
-            f"{path}: no metric is a number between 0 and 1 that rates the answer to an item; the metrics are: "
+            f"{path}: no metric is a number between 0 and 1 that rates the answer to an item. The metrics are: "
             f"{', '.join(sorted(names)) or 'none'}"
         )
     ranks = {name: rank for rank, name in enumerate(_METRICS)}
@@ -281,8 +281,8 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
             positions[matched_id] = result.position
     if not answers:
         raise DataError(
-            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. A name of its "
-            f"items is {documents[0]}. Check that the results are of this test set and of the same split"
+            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. Its first item "
+            f"has the name {documents[0]}. Check that the results are of this test set and of the same split."
         )
     # fsum rounds only the final sum, so the order of the rows does not change the result.
     correct = {example_id: math.fsum(values) / len(values) for example_id, values in answers.items()}
@@ -329,7 +329,7 @@ def list_clean_positions(
     clean = [item.example_id for item in items if item.verdict == "clean"]
     if not clean:
         raise DataError(
-            "no item is clean: no list was written, because lm-evaluation-harness reads an empty list as all items"
+            "no item is clean, so no list was written: lm-evaluation-harness would read an empty list as all items"
         )
     positions: Mapping[str, int] = {}
     if matched is not None:
@@ -339,13 +339,13 @@ def list_clean_positions(
         if not has_item_per_row or sum(manifest["texts_left_out"].values()):
             raise DataError(
                 f"not every row of the data set is an item of {manifest['benchmark']}, so the positions of its items "
-                "are unknown; pass --results with samples of lm-evaluation-harness (samples_*.jsonl)"
+                "are unknown. Pass samples of lm-evaluation-harness (samples_*.jsonl) with --results."
             )
         positions = {item.example_id: position for position, item in enumerate(items)}
     clean_positions = sorted(positions[name] for name in clean if name in positions)
     if not clean_positions:
         raise DataError(
-            "the results contain no clean item, so the positions of clean items are unknown; "
-            "use results of the whole test set"
+            "the results contain no clean item, so the positions of clean items are unknown. "
+            "Use results of the whole test set."
         )
     return clean_positions, len(clean) - len(clean_positions)

@@ -14,10 +14,10 @@ import joblib
 import numpy as np
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
+from audit_pipeline.extras.corpora.config import OverlapRule
 from audit_pipeline.extras.corpora.corpus_shards import CorpusShard, ShardedCorpus
 from audit_pipeline.extras.corpora.evidence_rule import EvidenceIndex, build_evidence_index
 from audit_pipeline.extras.corpora.matching import Matcher
-from audit_pipeline.extras.corpora.rules import OverlapRule
 from audit_pipeline.extras.corpora.text_index import PassageSet, TextIndex, build_index
 from audit_pipeline.extras.corpora.word_hashes import Places, hash_words_of_texts
 from audit_pipeline.readers.text_rows import Skipped
@@ -185,11 +185,11 @@ def search_corpus(
                     reported_at = now
     except BrokenProcessPool as error:
         raise DataError(
-            "a process of the search was killed, maybe for lack of memory: run the command again with fewer "
-            "--processes; it resumes with the remaining shards"
+            "a process of the search was killed, perhaps because memory ran out. Run the command again with fewer "
+            "--processes. It continues with the remaining shards."
         ) from error
     if not result.document_count:
-        raise DataError(f"the corpus {corpus.name}: no document can be read; {_find_first_problem(result)}")
+        raise DataError(f"no document of the corpus {corpus.name} can be read: {_find_first_problem(result)}")
     return result
 
 
@@ -212,7 +212,7 @@ def _find_first_problem(result: SearchResult) -> str:
         problem = report.problem or report.first_skipped
         if problem is not None:
             return problem
-    return "it is empty"
+    return "the corpus is empty"
 
 
 class _SearchProgress:
@@ -253,7 +253,7 @@ def prepare_search(audited: AuditedTexts | Sequence[str], corpus: ShardedCorpus,
     if rule.measure == "evidence":
         parts, items, answers = audited.split_into_parts()
     words, first_word = hash_words_of_texts(parts)
-    index = build_index(words, first_word, rule.n, rule.shortest)
+    index = build_index(words, first_word, rule.n, rule.min_words)
     evidence = None
     if rule.measure == "evidence":
         # Equal texts count as one item.

@@ -401,7 +401,7 @@ def build_index(words: Words, first_word: Places, n: int, shortest: int) -> Text
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.repeat(first_word[:-1], counts) + within
     if not len(places):
-        raise DataError(f"none of the {len(n_words):,} texts has {shortest} words: add longer texts")
+        raise DataError(f"none of the {len(n_words):,} texts has at least {shortest} words: use longer texts")
     length_at = np.repeat(lengths, counts)
     hashes = np.zeros(len(places), np.uint64)
     found_lengths = tuple(np.unique(length_at).tolist())

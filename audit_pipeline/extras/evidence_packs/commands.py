@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.cli import shared_options
-from audit_pipeline.cli.run_setup import (
-    build_benchmarks,
-    get_writable_paths,
-    load_whole_configuration,
-    prepare_model,
-    resolve_model_option,
-)
-from audit_pipeline.cli.shared_options import ListedCommand, Section
+from audit_pipeline.cli import run_setup, shared_options
+from audit_pipeline.cli.listed_command import ListedCommand, Section
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns
@@ -45,11 +38,11 @@ def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> No
     The plan contains the digests of texts, settings, model and code. Missing texts are fetched and built, but the model
     is not run on them. docs/exhibit.md explains how the report uses the plan.
     """
-    paths = get_writable_paths()
-    configured = resolve_model_option(model)
-    specs = load_whole_configuration().benchmarks_named(benchmark)
-    tokenized, _ = prepare_model(configured, paths, RunOptions(**limits))
-    build_benchmarks(specs, paths)
+    paths = run_setup.get_writable_paths()
+    configured = run_setup.resolve_model_option(model)
+    specs = run_setup.load_whole_configuration().benchmarks_named(benchmark)
+    tokenized, _ = run_setup.prepare_model(configured, paths, RunOptions(**limits))
+    run_setup.build_benchmarks(specs, paths)
     seal_plans(specs, tokenized, paths, authority)
 
 
@@ -98,10 +91,10 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     not the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md describes its files.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
-        raise DataError(f"{out} is not a .zip file in an existing folder. Give such a file.")
-    paths = get_writable_paths()
-    configured = resolve_model_option(model)
-    configuration = load_whole_configuration()
+        raise DataError(f"--out {out} must be a .zip file in an existing folder.")
+    paths = run_setup.get_writable_paths()
+    configured = run_setup.resolve_model_option(model)
+    configuration = run_setup.load_whole_configuration()
     specs = configuration.benchmarks_named(benchmark)
     from audit_pipeline.extras.evidence_packs.pack import write_pack
     from audit_pipeline.models.tokenized_model import load_tokenized
@@ -113,7 +106,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     size = out.stat().st_size
     sha256 = file_sha256(out)
     console.print_result(
-        f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
+        f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe pack contains the full texts.\n"
         f"To check it: corpus-audit verify {out}",
         out=out,
         files=files,
@@ -133,7 +126,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
 @click.option(
     "--seed",
     type=int,
-    help="Seed of the choice of these texts and windows. Choose it yourself after you have received the pack.",
+    help="Seed that selects these texts and windows. Choose it yourself after you have received the pack.",
 )
 @click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
 @click.option(
@@ -150,7 +143,7 @@ def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, c
     """
     if len({given is None for given in (rerun, seed, model)}) > 1:
         raise click.UsageError("--rerun, --seed and --model are only valid together. Give all three or none.")
-    weights = None if model is None else resolve_model_option(model)
+    weights = None if model is None else run_setup.resolve_model_option(model)
     with console.report_slow_work("checking") as on_step:
         on_step("the pack")
         from audit_pipeline.extras.evidence_packs.verify import PackRerun, verify_pack

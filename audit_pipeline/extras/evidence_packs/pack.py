@@ -53,10 +53,11 @@ _NO_SERVER = "http://127.0.0.1:9"
 _README = """\
 A pack of Corpus Audit: {title}.
 
+To check it, install the version of Corpus Audit that pack.json names, and run:
+
     corpus-audit verify {name}
 
-checks it with the version of Corpus Audit that pack.json names. With the model's weights at hand, N texts and N windows
-are run again, drawn by a seed that you choose:
+If you have the model's weights, you can also run N texts and N windows again. Choose the seed that selects them:
 
     corpus-audit verify {name} --rerun N --seed SEED --model MODEL
 """

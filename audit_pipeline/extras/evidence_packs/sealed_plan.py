@@ -19,12 +19,8 @@ from typing import Any
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.evidence_packs.timestamps import Timestamp, read_timestamp, request_timestamp
+from audit_pipeline.extras.extraction import pair_extraction
 from audit_pipeline.extras.extraction.documents import SearchedDocument
-from audit_pipeline.extras.extraction.pair_extraction import (
-    build_search_version,
-    find_extraction_settings,
-    read_searched_documents,
-)
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
@@ -94,8 +90,8 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    documents = read_searched_documents(pair.benchmark, model.entry, paths)
-    search = find_extraction_settings(pair.benchmark)
+    documents = pair_extraction.read_searched_documents(pair.benchmark, model.entry, paths)
+    search = pair_extraction.find_extraction_settings(pair.benchmark)
     detectors: set[tuple[str, str]] = set()
     for detector, settings in build_audit_session(benchmark, model, paths).selection:
         detectors |= {(detector.name, detector.to_json(setting)) for setting in settings}
@@ -123,7 +119,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "alphas": ALPHAS,
         "seeds": {"benchmark": benchmark.spec.get("seed")},
         "code_versions": {
-            "document_memorisation": search and build_search_version(search),
+            "document_memorisation": search and pair_extraction.build_search_version(search),
             "scores": SCORES_VERSION,
             "evaluations": EVALUATIONS_VERSION,
         },
@@ -154,10 +150,12 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
         earlier_runs |= {entry.run_id for entry in entries if entry.started_at < sealed_at}
     reasons: list[str] = []
     if earlier_runs:
-        reasons.append(f"{len(earlier_runs):,} run(s) of this model on these texts came before it or its timestamp")
+        reasons.append(
+            f"{len(earlier_runs):,} run(s) of this model on these texts are older than the plan or its timestamp"
+        )
     n_cached = plan.fields["texts_in_cache"]
     if n_cached:
-        reasons.append(f"the model’s cache had {n_cached:,} of its texts and documents before it")
+        reasons.append(f"{n_cached:,} of the plan's texts and documents were in the model's cache before the plan")
     return reasons
 
 

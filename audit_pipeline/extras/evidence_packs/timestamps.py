@@ -11,16 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import rfc3161_client as rfc3161
 from cryptography import x509
-from rfc3161_client import (
-    HashAlgorithm,
-    PKIStatus,
-    TimestampRequestBuilder,
-    TimeStampResponse,
-    VerificationError,
-    VerifierBuilder,
-    decode_timestamp_response,
-)
 
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.http.client import HttpClient
@@ -60,7 +52,7 @@ def request_timestamp(url: str, content: bytes) -> Timestamp:
         AuthorityError: If the authority does not respond, or refuses the request.
         DataError: If the response is no timestamp of the content.
     """
-    request = TimestampRequestBuilder(content, HashAlgorithm.SHA256).build()
+    request = rfc3161.TimestampRequestBuilder(content, rfc3161.HashAlgorithm.SHA256).build()
     try:
         with HttpClient(timeout_seconds=_TIMEOUT_SECONDS, max_bytes=_MAX_BYTES) as client:
             response = client.request(
@@ -110,27 +102,27 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
     certificates_of_response = map(x509.load_der_x509_certificate, decoded.signed_data.certificates)
     intermediates = [certificate for certificate in certificates_of_response if certificate not in known]
     try:
-        verifier = VerifierBuilder(roots=roots, intermediates=intermediates).build()
+        verifier = rfc3161.VerifierBuilder(roots=roots, intermediates=intermediates).build()
         verifier.verify(decoded, hashlib.sha256(content).digest())
-    except (VerificationError, ValueError) as error:
+    except (rfc3161.VerificationError, ValueError) as error:
         # The rest of the message is a stack trace of OpenSSL.
         reason = str(error).partition(": ErrorStack")[0]
         raise DataError(f"The signature of the timestamp cannot be confirmed with {certificates}: {reason}.") from error
 
 
-def _decode(response: bytes) -> TimeStampResponse:
+def _decode(response: bytes) -> rfc3161.TimeStampResponse:
     try:
-        decoded = decode_timestamp_response(response)
-        status = PKIStatus(decoded.status)
+        decoded = rfc3161.decode_timestamp_response(response)
+        status = rfc3161.PKIStatus(decoded.status)
     except ValueError as error:
         raise DataError(f"The bytes are no response of a timestamp authority ({error}).") from error
-    if status is not PKIStatus.GRANTED:
+    if status is not rfc3161.PKIStatus.GRANTED:
         reason = "; ".join(decoded.status_string) or status.name.lower()
         raise DataError(f"The timestamp authority refused the request ({reason}).")
     return decoded
 
 
-def _list_signers(response: TimeStampResponse) -> list[x509.Certificate]:
+def _list_signers(response: rfc3161.TimeStampResponse) -> list[x509.Certificate]:
     signers = {(info.issuer, info.serial_number) for info in response.signed_data.signer_infos}
     certificates = map(x509.load_der_x509_certificate, response.signed_data.certificates)
     return [certificate for certificate in certificates if (certificate.issuer, certificate.serial_number) in signers]

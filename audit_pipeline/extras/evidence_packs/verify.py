@@ -23,14 +23,8 @@ import yaml
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, ModelError, escape_unprintable, is_full_disk, to_one_line
+from audit_pipeline.extras.evidence_packs import sealed_plan
 from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
-from audit_pipeline.extras.evidence_packs.sealed_plan import (
-    DIGESTS,
-    RESULTS,
-    SealedPlan,
-    explain_late_plan,
-    plan_from_row,
-)
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
 from audit_pipeline.extras.extraction.pair_extraction import EXTRACTION_VERSION, extract_pair, read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
@@ -118,7 +112,7 @@ def verify_pack(
         unpacked = list(_attempt("files", _unpack(file, Path(folder))))
         yield from unpacked
         if not all(check.ok for check in unpacked):
-            yield PackCheck("everything else", None, "not checked, because files differ from the packed ones")
+            yield PackCheck("everything else", None, "not checked, because files differ from the packed files")
             return
         [tags] = Path(folder).glob(f"*/{_TAG_MANIFEST}")
         checks = _check_payload(tags.parent / "data", rerun, certificates, on_step)
@@ -148,8 +142,8 @@ def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
         size = sum(member.file_size for member in members)
         if size > _MAX_SIZE_RATIO * file.stat().st_size:
             raise DataError(
-                f"The unpacked files would have {size:,} bytes, more than {_MAX_SIZE_RATIO} times its size. A pack has "
-                "less."
+                f"The unpacked files would have {size:,} bytes, more than {_MAX_SIZE_RATIO} times the size of the "
+                "pack. No pack is compressed that much."
             )
         archive.extractall(folder)
     bags = {path.parent for path in [*folder.glob("*/bagit.txt"), *folder.glob(f"*/{_TAG_MANIFEST}")]}
@@ -198,7 +192,7 @@ def _check_payload(
     if packed_code == code:
         yield PackCheck("code", True, f"the code that wrote the pack: {code[:16]}")
     else:
-        message = f"other code than that of the pack ({packed_code[:16]}, here {code[:16]}), so numbers may differ"
+        message = f"the pack was written by other code ({packed_code[:16]}, here {code[:16]}), so numbers may differ"
         yield PackCheck("code", None, message)
     with use_workspace(payload / WORKSPACE, own_data=True):
         paths = DataPaths.from_environment()
@@ -217,7 +211,7 @@ def _check_payload(
 
 def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackCheck]:
     """Check the chain of the ledger's lines, and that the stored tables are the files that the lines name."""
-    state = f"{len(ledger.lines):,} lines follow one another"
+    state = f"{len(ledger.lines):,} lines in an unbroken chain"
     if ledger.forgotten_count:
         state += f"; {ledger.forgotten_count:,} of them contain only their digests, because they belong to other data"
     yield PackCheck("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or state)
@@ -264,21 +258,21 @@ class _Verification:
             yield PackCheck(what, None, "not planned beforehand: no plan was sealed")
         line_digests = [line.digest for line in self.ledger.lines]
         for line_number, row in sorted(rows.items()):
-            plan = plan_from_row(row)
+            plan = sealed_plan.plan_from_row(row)
             stamp = _describe_timestamp(plan, certificates)
             if plan.fields["lineage_head"] not in (None, *line_digests[: line_number - 1]):
                 raise DataError(
                     "The plan contains a line of the ledger that is missing, or that was written after the plan."
                 )
             reasons = self._explain_not_planned(plan, line_number, rows, pair)
-            order = "by the lineage before the findings"
+            order = "older than the findings, by the lineage"
             if reasons:
                 order = f"not planned beforehand: {'; '.join(reasons)}"
             message = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
             yield PackCheck(what, None if reasons else True, message)
 
     def _explain_not_planned(
-        self, plan: SealedPlan, line_number: int, plan_line_numbers: Iterable[int], pair: Pair
+        self, plan: sealed_plan.SealedPlan, line_number: int, plan_line_numbers: Iterable[int], pair: Pair
     ) -> list[str]:
         """Return the reasons why a plan does not prove that the current findings were planned.
 
@@ -300,18 +294,18 @@ class _Verification:
         documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
         reasons: list[str] = []
         if line_number > min(last_lines):
-            reasons.append("by the lineage it came after current findings")
+            reasons.append("by the lineage, the plan is newer than current findings")
         if any(line_number < other < max(last_lines) for other in plan_line_numbers):
-            reasons.append("another plan was sealed after it and before the findings")
+            reasons.append("another plan was sealed between this plan and the findings")
         differing: list[str] = []
-        for name in DIGESTS:
+        for name in sealed_plan.DIGESTS:
             if any(getattr(entry, name) != plan.fields[name] for entry in entries):
                 differing.append(name)
         if differing:
-            reasons.append(f"the findings have another {' and another '.join(differing).replace('_', ' ')}")
+            reasons.append(f"plan and findings differ in {' and '.join(differing).replace('_', ' ')}")
         if planned != {document.name: text_sha256(document.text) for document in documents}:
-            reasons.append("its texts are others than those of the pack")
-        return reasons + explain_late_plan(plan, pair, self.paths)
+            reasons.append("the texts of the plan differ from the texts of the pack")
+        return reasons + sealed_plan.explain_late_plan(plan, pair, self.paths)
 
     def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
         """Return the ledger's entry of the latest run for each table with results in the pack.
@@ -320,7 +314,7 @@ class _Verification:
             DataError: If the pack has no findings.
         """
         runs: dict[Table, Entry] = {}
-        for table in RESULTS:
+        for table in sealed_plan.RESULTS:
             if self._list_run_files(table, pair):
                 runs[table] = read_latest_run(self.paths, table.name, pair.partition)
         if not any(table in runs for table in _RUN_BY_MODEL):
@@ -373,7 +367,9 @@ class _Verification:
             fresh = DataPaths(Path(folder))
             model = load_tokenized(entry, fresh)
             if model.identity.model_fingerprint != self.model.identity.model_fingerprint:
-                raise ModelError(f"{rerun.weights.name} is another model than that of the pack.")
+                raise ModelError(
+                    f"{rerun.weights.name} is not the model of the pack. Name the model of the pack with --model."
+                )
             backend = partial(build_backend_loader(fresh, None, Endpoints()), model)
             texts = sorted(read_built(self.paths, pair.benchmark).model_inputs)
             texts = [texts[number] for number in generator.permutation(len(texts))[: rerun.count]]
@@ -430,12 +426,12 @@ def _index_logprobs_by_text(rows: pa.Table) -> dict[tuple[str, ...], npt.NDArray
     return dict(zip(keys, map(np.asarray, rows["logprob"].to_pylist()), strict=True))
 
 
-def _describe_timestamp(plan: SealedPlan, certificates: Path | None) -> str:
+def _describe_timestamp(plan: sealed_plan.SealedPlan, certificates: Path | None) -> str:
     stamp = plan.timestamp
     if stamp is None:
         return "no timestamp, so the time comes only from the machine that sealed the plan"
     if certificates is None:
-        return f"{stamp}; its signature was not verified, which needs the authority's certificates (--certificates)"
+        return f"{stamp}; its signature was not verified: pass the authority's certificates with --certificates"
     require_signature(stamp.response, plan.content.encode(), certificates)
     return f"{stamp}; its signature is confirmed"
 
@@ -454,7 +450,7 @@ def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | No
     packed = packed.select(names).sort_by(key).combine_chunks()
     again = again.select(names).sort_by(key).combine_chunks()
     if len(packed) != len(again):
-        return f"{len(packed):,} rows are packed, {len(again):,} are computed again"
+        return f"{len(packed):,} rows are packed, but {len(again):,} rows were computed again"
     for name in names:
         if packed[name].equals(again[name]):
             continue

@@ -38,7 +38,7 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     the same command finishes the removal.
     """
     if (model is None) == (benchmark is None):
-        raise click.UsageError("give either --model or --benchmark")
+        raise click.UsageError("Give either --model or --benchmark.")
     paths = get_writable_paths()
     from audit_pipeline.extras.maintenance import forgetting
     from audit_pipeline.extras.maintenance.forgetting import RemovalTarget
@@ -54,7 +54,7 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
     target = removal.target
     if removal.dead_runs:
         console.print_message(
-            f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots"
+            f"marked {len(removal.dead_runs)} dead run(s) of this machine as failed, and freed their slots"
         )
     rows = removal.list_kinds()
     if removal.had_partition:
@@ -63,16 +63,16 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
     if rows:
         console.show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
     else:
-        console.print_result(f"There is nothing to remove of {target}.", **{name: rows})
+        console.print_result(f"There is no data of {target} to remove.", **{name: rows})
     lines = [f"Kept: {name}" for name in removal.kept]
     lines.append("Kept: the run history in Dagster. Delete runs in the UI, under Runs.")
     if removal.configured:
         lines.append(
-            f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
-            "add it again"
+            f"config/{target.dimension}s.yaml still lists {target.name}. Remove the entry. Otherwise audits and the "
+            "sensor (if it is on) add it again."
         )
     elif removal.configured is None:
-        lines.append(f"config/{target.dimension}s.yaml cannot be read; if it lists {target.name}, audits add it again")
+        lines.append(f"config/{target.dimension}s.yaml cannot be read. If it lists {target.name}, audits add it again.")
     if dry_run:
         lines.append("Nothing was removed.")
     for line in lines:
@@ -86,7 +86,7 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
     "names_all",
     envvar="CORPUS_AUDIT_DOCTOR_ALL",
     is_flag=True,
-    help="Name all files of a finding, not only the first five.",
+    help="Show all files of a finding, not only the first five.",
 )
 @table_output_options
 def doctor(deep: bool, names_all: bool) -> None:

@@ -83,7 +83,7 @@ class DoctorCheck:
         description = f"{self.message}: {', '.join(map(str, shown))}"
         n_more = len(self.items) - len(shown)
         if n_more:
-            description += f" and {n_more} more (--all names them)"
+            description += f" and {n_more} more (--all shows all)"
         return description
 
 
@@ -185,7 +185,7 @@ def _examine_model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
     if entry.hub is not None:
         message = f"on the hub as {entry.hub}; downloaded at first use"
         if not entry.host.is_here:
-            message = f"{entry.host.described}, not contacted by this check; its tokenizer is {message}"
+            message = f"{entry.host.described}; this check does not contact it; its tokenizer is {message}"
         return DoctorCheck(what, True, message)
     if entry.control is not None and not paths.control_pointer(entry.control.name).exists():
         return DoctorCheck(what, True, f"not trained yet; to train it: corpus-audit control {entry.control.name}")
@@ -245,7 +245,7 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
     for folder in folders:
         on_check(f"cache, {folder.parent.name} ({size} in all)")
         damaged += find_damaged_parts(folder, whole=deep)
-    comparison = "digests not compared; --deep compares them, and so does every read"
+    comparison = "digests not compared (--deep compares them; every read does, too)"
     if deep:
         comparison = "all digests compared"
     state = f"{len(parts)} part files, {size}; {comparison}"

@@ -194,7 +194,7 @@ def _require_finished_runs(target: RemovalTarget, instance: dg.DagsterInstance) 
     if len(runs) > _MAX_QUOTED_RUNS:
         listing += f" and {len(runs) - _MAX_QUOTED_RUNS} more"
     raise AuditError(
-        f"{target} cannot be removed while an audit is unfinished: {listing}. Wait for its end or cancel it, then "
+        f"{target} cannot be removed while an audit is unfinished: {listing}. Wait for its end or cancel it. Then "
         "repeat the command. Nothing was removed."
     )
 
@@ -358,10 +358,10 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
         for file in folder.glob("*.parquet"):
             digests |= _read_text_digests(table, file, document_digests)
     removal.texts = target_texts - other_texts
-    removal.kept.append("the documents of its sources, which other benchmarks may use")
+    removal.kept.append("the documents of its sources, because other benchmarks may use them")
     n_shared = len(target_texts & other_texts)
     if n_shared:
-        removal.kept.append(f"token statistics of {n_shared} of its texts, which other benchmarks contain, too")
+        removal.kept.append(f"token statistics of {n_shared} of its texts, which other benchmarks also contain")
 
 
 def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, str]) -> set[str]:
@@ -401,7 +401,7 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
         if kind != "model":
             continue
         users = sorted(other for other, theirs in other_models.items() if (kind, fingerprint) in theirs)
-        removal.kept.append(f"token statistics and card of {fingerprint}, which {', '.join(users)} uses, too")
+        removal.kept.append(f"token statistics and card of {fingerprint}, which {', '.join(users)} also uses")
         card = paths.model_card(fingerprint)
         if cards.get(card, {}).get("name") == name:
             removal.renamed_cards[card] = users[0]

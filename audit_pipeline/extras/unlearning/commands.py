@@ -35,13 +35,13 @@ _UNLEARNING: Columns = (
     ("model", "role"),
     ("to be forgotten", partial(_format_side_estimate, "forget")),
     ("held out", partial(_format_side_estimate, "holdout")),
-    ("one against the other", partial(_format_side_estimate, "both")),
+    ("both sides compared", partial(_format_side_estimate, "both")),
 )
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=60, keeps=PASSES_KEPT)
-@click.option("--before", required=True, help="The model before forgetting: a name in config/models.yaml, or a path.")
-@click.option("--after", required=True, help="The model after forgetting.")
+@click.option("--before", required=True, help="The model before unlearning: a name in config/models.yaml, or a path.")
+@click.option("--after", required=True, help="The model after unlearning: a name or a path.")
 @click.option(
     "--forget",
     required=True,
@@ -52,17 +52,17 @@ _UNLEARNING: Columns = (
     help="Benchmark of texts that neither model was trained on. All texts of --forget are "
     "compared with all texts of this benchmark.",
 )
-@click.option("--retrained", help="A model that was trained without the texts to be forgotten, for comparison.")
+@click.option("--retrained", help="For comparison: a model that was trained without the texts to be forgotten.")
 @table_output_options
 def compare(before: str, after: str, forget: str, holdout: str | None, retrained: str | None) -> None:
     """Compare a model before and after it was made to forget texts.
 
-    Show what was forgotten and what only looks forgotten. Each number stands next to that of held-out texts. No model
-    is run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
+    Show what was forgotten and what only looks forgotten. Each number is next to the number for held-out texts. No
+    model is run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
     """
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.extras.unlearning import comparison as unlearning
-    from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
+    from audit_pipeline.extras.unlearning.conclusion_section import conclude_unlearning
     from audit_pipeline.models.tokenized_model import load_tokenized
 
     paths = get_writable_paths()
@@ -97,4 +97,4 @@ def _show_unlearning(findings: Sequence[ComparisonFinding]) -> None:
             reasons.setdefault(finding.reason, {})[_format_unlearning_metric(metric)] = None
     show_table("unlearning", list(rows.values()), _UNLEARNING)
     for reason, metrics in reasons.items():
-        print_result(f"Without a value: {', '.join(metrics)}: {reason}")
+        print_result(f"No value for {', '.join(metrics)}: {reason}")

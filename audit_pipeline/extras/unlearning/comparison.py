@@ -8,34 +8,17 @@ from itertools import product
 
 import numpy as np
 
+from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.detector_inputs import explain_missing_columns
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.unlearning import inputs
-from audit_pipeline.extras.unlearning.comparison_rows import (
-    FIRST_CHOICE_COLUMNS,
-    FIRST_CHOICES,
-    ComparedValues,
-    ComparisonFinding,
-    Values,
-    compare_documents,
-    compare_texts,
-    find_still_reproduced,
-)
+from audit_pipeline.extras.unlearning import comparison_rows, inputs
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Bools, Floats
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep, read_ledger
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import (
-    DECISIONS,
-    DOCUMENT_MEMORISATION,
-    TOKEN_STATISTICS,
-    UNLEARNING,
-    ComparedModel,
-    Pair,
-)
 
 CODE_VERSION = "3"
 
@@ -59,9 +42,9 @@ class UnlearningRequest:
     holdout: BuiltBenchmark
 
     @property
-    def models(self) -> Mapping[ComparedModel, TokenizedModel]:
+    def models(self) -> Mapping[tables.ComparedModel, TokenizedModel]:
         """Return the models by their role in the comparison."""
-        models: dict[ComparedModel, TokenizedModel] = {"before": self.before, "after": self.after}
+        models: dict[tables.ComparedModel, TokenizedModel] = {"before": self.before, "after": self.after}
         if self.retrained is not None:
             models["retrained"] = self.retrained
         return models
@@ -72,7 +55,9 @@ class UnlearningRequest:
         return list({benchmark.name: benchmark for benchmark in (self.forget, self.holdout)}.values())
 
 
-def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequence[ComparisonFinding], int]:
+def compare_models(
+    request: UnlearningRequest, paths: DataPaths
+) -> tuple[Sequence[comparison_rows.ComparisonFinding], int]:
     """Compare the models on the texts to be forgotten and the held-out texts.
 
     No model is run. All values come from cached statistics and stored tables.
@@ -93,43 +78,43 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> tuple[Sequen
     is_scored = np.ones(len(sides.forget), dtype=np.bool_)
     for model_values in values.values():
         for name, column in model_values.items():
-            if missing_choices_reason is None or name not in FIRST_CHOICES:
+            if missing_choices_reason is None or name not in comparison_rows.FIRST_CHOICES:
                 is_scored &= np.isfinite(column)
     scored_sides = sides.take(is_scored)
     scored_values = {role: _select_rows(model_values, is_scored) for role, model_values in values.items()}
-    texts = ComparedValues(scored_sides.forget, scored_sides.groups, scored_values)
+    texts = comparison_rows.ComparedValues(scored_sides.forget, scored_sides.groups, scored_values)
     calibration_mask = inputs.find_calibration_texts(scored_sides, threshold)
     document_values = inputs.read_document_values(request.models, request.benchmarks, paths)
     reproduced = inputs.read_reproduced(request.models, request.benchmarks, paths)
     findings = [
-        *compare_texts(texts, threshold, calibration_mask, missing_choices_reason),
-        *compare_documents(document_values),
-        find_still_reproduced(reproduced),
+        *comparison_rows.compare_texts(texts, threshold, calibration_mask, missing_choices_reason),
+        *comparison_rows.compare_documents(document_values),
+        comparison_rows.find_still_reproduced(reproduced),
     ]
     return findings, int((~is_scored).sum())
 
 
-def _explain_missing_choices(models: Mapping[ComparedModel, TokenizedModel]) -> str | None:
+def _explain_missing_choices(models: Mapping[tables.ComparedModel, TokenizedModel]) -> str | None:
     """Return why the first choices of a model are unknown, or None if those of all models are known."""
     for model in models.values():
-        reason = explain_missing_columns(model.has_statistic, FIRST_CHOICE_COLUMNS)
+        reason = explain_missing_columns(model.has_statistic, comparison_rows.FIRST_CHOICE_COLUMNS)
         if reason is not None:
             return reason
     return None
 
 
-def _select_rows(values: Values, mask: Bools) -> dict[str, Floats]:
+def _select_rows(values: comparison_rows.Values, mask: Bools) -> dict[str, Floats]:
     return {name: column[mask] for name, column in values.items()}
 
 
 def write_comparison(
-    request: UnlearningRequest, findings: Sequence[ComparisonFinding], paths: DataPaths, *, run_id: str
+    request: UnlearningRequest, findings: Sequence[comparison_rows.ComparisonFinding], paths: DataPaths, *, run_id: str
 ) -> None:
     """Write the rows of a comparison to UNLEARNING, with a ledger entry that lists the data versions of the inputs."""
     upstream = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
     for model, benchmark in product(request.models.values(), request.benchmarks):
-        partition = Pair(benchmark.name, model.entry.name).partition
-        for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
+        partition = tables.Pair(benchmark.name, model.entry.name).partition
+        for table in (tables.TOKEN_STATISTICS, tables.DECISIONS, tables.DOCUMENT_MEMORISATION):
             entries = read_ledger(paths).list_entries(table.name, partition)
             if entries:
                 upstream[f"{table.name}/{partition}"] = entries[-1].data_version
@@ -147,9 +132,9 @@ def write_comparison(
     store.write(
         paths,
         LineageStep.now(run_id, "unlearning", CODE_VERSION),
-        UNLEARNING,
-        Pair(request.forget.name, request.after.entry.name),
-        table_from_rows([{**shared_columns, **asdict(finding)} for finding in findings], UNLEARNING),
+        tables.UNLEARNING,
+        tables.Pair(request.forget.name, request.after.entry.name),
+        table_from_rows([{**shared_columns, **asdict(finding)} for finding in findings], tables.UNLEARNING),
         upstream=upstream,
         model_fingerprint=request.after.identity.model_fingerprint,
         tokenizer_fingerprint=request.after.identity.tokenizer_fingerprint,
@@ -157,18 +142,19 @@ def write_comparison(
     )
 
 
-def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
+def _require_comparable(models: Mapping[tables.ComparedModel, TokenizedModel]) -> None:
     """Raise DataError if the models are not distinct, or if they would not score the same tokens of a text."""
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice. Name two different models.")
+            raise DataError(f"{name} is named twice. Name different models.")
     reference, *others = models.values()
     for other in others:
         both = f"{reference.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != reference.identity.tokenizer_fingerprint:
             raise DataError(
-                f"{both} have different tokenizers, so their tokens cannot be compared. Name models with one tokenizer."
+                f"{both} have different tokenizers, so their tokens cannot be compared. Name models with the same "
+                "tokenizer."
             )
         reference_settings = _list_reading_settings(reference)
         other_settings = _list_reading_settings(other)

@@ -13,16 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from audit_pipeline.extras.unlearning import measures
+from audit_pipeline.statistics import intervals
 from audit_pipeline.statistics.evaluation import compare_aurocs
-from audit_pipeline.statistics.group_means import compute_group_means, merge_tied_means
-from audit_pipeline.statistics.intervals import (
-    NO_INTERVAL,
-    GroupedSides,
-    MeasuredAuroc,
-    Measurement,
-    encode_groups,
-    measure_auroc,
-)
 from audit_pipeline.statistics.roc import Bools, Floats, compute_roc_points
 from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
 from audit_pipeline.tables import ComparedModel, ComparedSide
@@ -219,9 +211,9 @@ def _compute_means(metric: str, subjects: ComparedValues, unit: str) -> Iterator
 
 def _measure_mean(
     metric: str, role: ComparedModel, values: Floats, groups: Sequence[str], unit: str
-) -> Measurement | str:
+) -> intervals.Measurement | str:
     if not len(values):
-        return "there is nothing on this side to take a mean of"
+        return "this side has no value to take the mean of"
     is_change = role == "change"
     if metric == REPRODUCED and not is_change:
         return _measure_share(values, groups, f"share of {unit}", unit)
@@ -235,10 +227,11 @@ def _measure_mean(
 def _compute_leakage(texts: ComparedValues) -> Iterator[ComparisonFinding]:
     """Yield the AUROC of Min-40%, with the texts to be forgotten as members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
-    sides = GroupedSides(texts.groups, labels)
+    sides = intervals.GroupedSides(texts.groups, labels)
     n = len(labels)
     aurocs = {
-        role: measure_auroc(compute_roc_points(values[MIN_40], labels), sides) for role, values in texts.values.items()
+        role: intervals.measure_auroc(compute_roc_points(values[MIN_40], labels), sides)
+        for role, values in texts.values.items()
     }
     for role, auroc in aurocs.items():
         yield _build_finding("auroc_min_40", role, "both", n, auroc)
@@ -250,7 +243,9 @@ def _compute_leakage(texts: ComparedValues) -> Iterator[ComparisonFinding]:
         yield _build_finding("privleak", role, "both", n, leakage)
 
 
-def _measure_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc | None, sides: GroupedSides) -> Measurement | str:
+def _measure_privleak(
+    auroc: intervals.MeasuredAuroc, retrained: intervals.MeasuredAuroc | None, sides: intervals.GroupedSides
+) -> intervals.Measurement | str:
     if retrained is None:
         method = f"reference .5, as stated; AUROC: {auroc.method}"
         return measures.compute_privleak(auroc.value, auroc.interval, measures.STATED_REFERENCE, method)
@@ -267,7 +262,7 @@ def _compute_forget_quality(texts: ComparedValues) -> Iterator[ComparisonFinding
     for role in ("before", "after"):
         for side, on_side in texts.sides:
             groups = _select_names(texts.groups, on_side)
-            quality: Measurement | str = NO_RETRAINED
+            quality: intervals.Measurement | str = NO_RETRAINED
             if "retrained" in texts.values:
                 values = texts.values[role]["mean_log_probability"][on_side]
                 retrained = texts.values["retrained"]["mean_log_probability"][on_side]
@@ -275,8 +270,8 @@ def _compute_forget_quality(texts: ComparedValues) -> Iterator[ComparisonFinding
             yield _build_finding("forget_quality", role, side, len(set(groups)), quality)
 
 
-def _measure_forget_quality(values: Floats, retrained: Floats, groups: Sequence[str]) -> Measurement:
-    codes = encode_groups(groups)
+def _measure_forget_quality(values: Floats, retrained: Floats, groups: Sequence[str]) -> intervals.Measurement:
+    codes = intervals.encode_groups(groups)
     group_means = compute_group_means(values, codes)
     retrained_means = compute_group_means(retrained, codes)
     p_value, statistic = measures.compute_kolmogorov_smirnov(*merge_tied_means(*group_means, *retrained_means))
@@ -284,7 +279,7 @@ def _measure_forget_quality(values: Floats, retrained: Floats, groups: Sequence[
         "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
         f"log-probability of each group of texts; largest distance {statistic:.3g}"
     )
-    return Measurement(p_value, NO_INTERVAL, method)
+    return intervals.Measurement(p_value, intervals.NO_INTERVAL, method)
 
 
 def _compute_member_and_unchanged_shares(
@@ -302,7 +297,7 @@ def _compute_member_and_unchanged_shares(
             mask = on_side
             if needs_threshold:
                 mask = on_side & ~calibration_mask
-            share: Measurement | str
+            share: intervals.Measurement | str
             if needs_threshold and threshold.reason is not None:
                 share = threshold.reason
             elif not mask.any():
@@ -326,13 +321,15 @@ def _compute_member_and_unchanged_shares(
             yield from measure_sides("suspicious", role, is_unchanged & is_member, f"{members}, {unmoved}")
 
 
-def _measure_share(hits: Bools | Floats, groups: Sequence[str], meaning: str, unit: str = "texts") -> Measurement:
+def _measure_share(
+    hits: Bools | Floats, groups: Sequence[str], meaning: str, unit: str = "texts"
+) -> intervals.Measurement:
     rate = estimate_grouped_rate(hits, groups)
-    return Measurement(rate.value, rate.interval, f"{meaning}; {describe_interval_method(rate, unit)}")
+    return intervals.Measurement(rate.value, rate.interval, f"{meaning}; {describe_interval_method(rate, unit)}")
 
 
 def _build_finding(
-    metric: str, role: ComparedModel, side: ComparedSide, n: int, result: Measurement | str
+    metric: str, role: ComparedModel, side: ComparedSide, n: int, result: intervals.Measurement | str
 ) -> ComparisonFinding:
     """Build a row with a number, or with the reason why it is missing."""
     if isinstance(result, str):

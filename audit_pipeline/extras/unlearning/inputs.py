@@ -11,23 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import compute_lowest_means
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.extraction.memorisation import LIKELIEST
-from audit_pipeline.extras.unlearning.comparison_rows import (
-    DOCUMENT_MEASURES,
-    FIRST_CHOICE_COLUMNS,
-    MIN_40,
-    MIN_K,
-    TEXT_MEASURES,
-    ComparedValues,
-    ReproducedDocuments,
-    ThresholdBefore,
-    Values,
-)
+from audit_pipeline.extras.unlearning import comparison_rows
 from audit_pipeline.extras.unlearning.measures import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.statistics.roc import Bools
@@ -36,16 +27,6 @@ from audit_pipeline.store import store
 from audit_pipeline.store.ledger import has_entries, read_latest_run
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import (
-    DECISIONS,
-    DOCUMENT_MEMORISATION,
-    EXAMPLES,
-    MEMBER,
-    NON_MEMBER,
-    ComparedModel,
-    Pair,
-    build_model_inputs,
-)
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 RULES = ("marginal", "certified")
@@ -94,18 +75,23 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     parts = [forget.examples, holdout.examples]
     if forget.name == holdout.name:
         parts = _split_benchmark(forget)
-    for part, benchmark, purpose in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
+    for part, benchmark, purpose in zip(
+        parts, (forget, holdout), ("be forgotten", "compare with the texts to be forgotten"), strict=True
+    ):
         if not len(part):
-            raise DataError(f"{benchmark.name} has no texts to {purpose}: name others with --forget and --holdout")
-    shared_texts = set(build_model_inputs(parts[0])) & set(build_model_inputs(parts[1]))
+            raise DataError(
+                f"{benchmark.name} has no texts to {purpose}. Name other benchmarks with --forget and --holdout."
+            )
+    shared_texts = set(tables.build_model_inputs(parts[0])) & set(tables.build_model_inputs(parts[1]))
     if shared_texts:
         raise DataError(
-            f"{len(shared_texts)} texts are both in {forget.name} and in {holdout.name}: a text has one side"
+            f"{len(shared_texts)} texts are both in {forget.name} and in {holdout.name}. Name benchmarks without "
+            "common texts."
         )
     if forget.name != holdout.name:
         _require_disjoint(forget, holdout)
     is_forget = np.repeat([True, False], [len(part) for part in parts])
-    return Sides(pa.concat_tables([part.select(EXAMPLES.names) for part in parts]), is_forget)
+    return Sides(pa.concat_tables([part.select(tables.EXAMPLES.names) for part in parts]), is_forget)
 
 
 def _split_benchmark(benchmark: BuiltBenchmark) -> list[pa.Table]:
@@ -116,7 +102,7 @@ def _split_benchmark(benchmark: BuiltBenchmark) -> list[pa.Table]:
     evaluated = relabel_for_comparison(benchmark.examples)
     evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
     parts = []
-    for label in (MEMBER, NON_MEMBER):
+    for label in (tables.MEMBER, tables.NON_MEMBER):
         ids = evaluated.filter(pc.equal(evaluated["label"], label))["example_id"]
         parts.append(benchmark.examples.filter(pc.is_in(benchmark.examples["example_id"], value_set=ids)))
     return parts
@@ -135,11 +121,11 @@ def _require_disjoint(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
             shared.append(f"{count} {noun}")
     if shared:
         raise DataError(
-            f"{forget.name} and {holdout.name} share {' and '.join(shared)}: name held-out texts of other documents"
+            f"{forget.name} and {holdout.name} share {' and '.join(shared)}. Name held-out texts of other documents."
         )
 
 
-def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> Values:
+def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> comparison_rows.Values:
     """Compute a model's values of each text from cached statistics.
 
     Args:
@@ -155,7 +141,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
     Raises:
         DataError: If the model has not been run on all texts. The message contains the command.
     """
-    texts = build_model_inputs(sides.examples)
+    texts = tables.build_model_inputs(sides.examples)
     index = StatisticsIndex(read_statistics(model, texts, paths), model.has_statistic)
     contexts = sides.examples["context"].to_pylist()
     statistics_by_text = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
@@ -164,32 +150,36 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
         counts = sides.take(is_missing).examples["benchmark"].value_counts().to_pylist()
         name = counts[0]["values"]
         raise DataError(
-            f"{model.entry.name} has not been run on {counts[0]['counts']} texts of {name}: "
+            f"{model.entry.name} has not been run on {counts[0]['counts']} texts of {name}. Audit them: "
             f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
         )
-    rows = np.full((len(texts), len(TEXT_MEASURES) + 2), np.nan)
+    rows = np.full((len(texts), len(comparison_rows.TEXT_MEASURES) + 2), np.nan)
     for row, statistics in zip(rows, statistics_by_text, strict=True):
         if statistics is None or not len(statistics):
             continue
-        if statistics.explain_absent_columns(FIRST_CHOICE_COLUMNS) is None:
+        if statistics.explain_absent_columns(comparison_rows.FIRST_CHOICE_COLUMNS) is None:
             matches = statistics.argmax_id == statistics.token_id
             row[0] = compute_exact_memorization(matches)
             row[1] = compute_extraction_strength(matches)
         row[2] = statistics.logprob.mean(dtype=np.float64)
         row[3:] = compute_lowest_means(statistics.logprob, (_SHARE, share))
-    return dict(zip((*TEXT_MEASURES, MIN_40, MIN_K), rows.T, strict=True))
+    return dict(
+        zip((*comparison_rows.TEXT_MEASURES, comparison_rows.MIN_40, comparison_rows.MIN_K), rows.T, strict=True)
+    )
 
 
-def find_calibration_texts(sides: Sides, threshold: ThresholdBefore) -> Bools:
+def find_calibration_texts(sides: Sides, threshold: comparison_rows.ThresholdBefore) -> Bools:
     """Return a mask of shape (n,) of the calibration texts from which the threshold was chosen."""
     examples = sides.examples
-    is_calibration = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
+    is_calibration = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], tables.NON_MEMBER))
     is_of_benchmark = pc.equal(examples["benchmark"], threshold.benchmark or "")
     mask = pc.and_(pc.fill_null(is_calibration, False), is_of_benchmark)
     return np.asarray(mask.to_numpy(zero_copy_only=False))
 
 
-def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> ThresholdBefore:
+def read_threshold(
+    model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths
+) -> comparison_rows.ThresholdBefore:
     """Return the threshold of ``model`` at a level of 5% for calling a text a member.
 
     It comes from the first benchmark with such a threshold. If no benchmark has one, the result states the reasons.
@@ -197,25 +187,27 @@ def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], 
     reasons = []
     for benchmark in benchmarks:
         threshold = _read_threshold_on(benchmark, model, paths)
-        if isinstance(threshold, ThresholdBefore):
+        if isinstance(threshold, comparison_rows.ThresholdBefore):
             return threshold
         reasons.append(threshold)
-    return ThresholdBefore(float(DETECTOR.default["k"]), reason="; ".join(reasons))
+    return comparison_rows.ThresholdBefore(float(DETECTOR.default["k"]), reason="; ".join(reasons))
 
 
-def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> ThresholdBefore | str:
+def _read_threshold_on(
+    benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths
+) -> comparison_rows.ThresholdBefore | str:
     """Return the threshold that an audit of the model chose on a benchmark, or the reason if there is none."""
-    pair = Pair(benchmark.name, model.entry.name)
+    pair = tables.Pair(benchmark.name, model.entry.name)
     command = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
-    if not has_entries(paths, DECISIONS, pair):
-        return f"{pair.model} has no thresholds on {pair.benchmark}: {command}"
-    entry = read_latest_run(paths, DECISIONS.name, pair.partition)
+    if not has_entries(paths, tables.DECISIONS, pair):
+        return f"{pair.model} has no thresholds on {pair.benchmark}. Audit it: {command}"
+    entry = read_latest_run(paths, tables.DECISIONS.name, pair.partition)
     is_current_build = entry.benchmark_digest == benchmark.digest
     if not is_current_build or entry.model_fingerprint != model.identity.model_fingerprint:
-        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build: {command}"
+        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build. Audit it again: {command}"
     label = f"the thresholds of {pair.model} on {pair.benchmark}"
     rows_by_rule = {}
-    for row in store.read(paths, DECISIONS, pair, run_id=entry.run_id, label=label).to_pylist():
+    for row in store.read(paths, tables.DECISIONS, pair, run_id=entry.run_id, label=label).to_pylist():
         if row["detector"] == DETECTOR.name and row["alpha"] == ALPHA:
             rows_by_rule[row["rule"]] = row
     for rule in RULES:
@@ -223,7 +215,7 @@ def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: 
         if row is not None and row["threshold"] is not None:
             share = float(json.loads(row["parameters"])["k"])
             description = f"{row['rule']} threshold at {ALPHA:.0%} on {pair.benchmark}"
-            return ThresholdBefore(share, float(row["threshold"]), pair.benchmark, description)
+            return comparison_rows.ThresholdBefore(share, float(row["threshold"]), pair.benchmark, description)
     if not rows_by_rule:
         return f"{pair.benchmark}: min_k was not scored"
     return f"{pair.benchmark}: {rows_by_rule[RULES[0]]['reason']}"
@@ -237,10 +229,10 @@ _REFERENCE = "reference_model/"
 
 
 def read_document_values(
-    models: Mapping[ComparedModel, TokenizedModel],
+    models: Mapping[tables.ComparedModel, TokenizedModel],
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
-) -> ComparedValues:
+) -> comparison_rows.ComparedValues:
     """Return the documents of both sides that have a window in every model's extraction.
 
     Args:
@@ -254,10 +246,10 @@ def read_document_values(
         The values of the documents. If extraction was not run, or was run with different settings, there are no
         documents, and ``reason`` is set.
     """
-    rows: list[tuple[bool, Mapping[ComparedModel, Row]]] = []
+    rows: list[tuple[bool, Mapping[tables.ComparedModel, Row]]] = []
     references: set[tuple[tuple[str, str], ...]] = set()
     for benchmark in benchmarks:
-        rows_by_model: dict[ComparedModel, list[Row]] = {}
+        rows_by_model: dict[tables.ComparedModel, list[Row]] = {}
         for role, model in models.items():
             entry = _find_comparable_extraction(model, benchmark, models.values(), paths)
             if isinstance(entry, str):
@@ -267,13 +259,13 @@ def read_document_values(
             references.add(tuple(sorted(item for item in entry.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
                 return _build_empty_document_values(
-                    "extraction was not run with the same reference model, or none, each time"
+                    "the extractions did not all use the same reference model, or all use none"
                 )
             rows_by_model[role] = _read_extraction(entry, paths)
         documents = _join_rows_by_document(rows_by_model)
         if documents is None:
             return _build_empty_document_values(
-                f"extraction of {benchmark.name} was run with other windows on one model than on another"
+                f"the extractions of {benchmark.name} used different windows for the models"
             )
         for document in documents:
             is_forget = benchmark is benchmarks[0]
@@ -287,26 +279,26 @@ def read_document_values(
         values[role] = _build_document_columns([document[role] for _, document in rows])
     is_forget_column = np.array([is_forget for is_forget, _ in rows])
     groups = [document["after"]["group"] for _, document in rows]
-    return ComparedValues(is_forget_column, groups, values)
+    return comparison_rows.ComparedValues(is_forget_column, groups, values)
 
 
-def _build_document_columns(rows: Sequence[Row]) -> Values:
+def _build_document_columns(rows: Sequence[Row]) -> comparison_rows.Values:
     """Return the measures of documents as float arrays of shape (n_documents,), by name."""
     values = [(row["covered_at_0_001"], row["log_p"], row["claim"] == "reproduced") for row in rows]
-    return dict(zip(DOCUMENT_MEASURES, np.array(values, dtype=np.float64).T, strict=True))
+    return dict(zip(comparison_rows.DOCUMENT_MEASURES, np.array(values, dtype=np.float64).T, strict=True))
 
 
 def read_reproduced(
-    models: Mapping[ComparedModel, TokenizedModel],
+    models: Mapping[tables.ComparedModel, TokenizedModel],
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
-) -> ReproducedDocuments:
+) -> comparison_rows.ReproducedDocuments:
     """Return the documents to be forgotten, and which of them the model after reproduces but the retrained model not.
 
     Only the extraction of the model after is required. A passage counts even if the model before was not searched.
     """
     forget = benchmarks[0]
-    rows_by_model: dict[ComparedModel, list[Row]] = {}
+    rows_by_model: dict[tables.ComparedModel, list[Row]] = {}
     for role in ("after", "retrained"):
         if role not in models:
             continue
@@ -314,7 +306,7 @@ def read_reproduced(
         if isinstance(entry, Entry):
             rows_by_model[role] = _read_extraction(entry, paths)
         elif role == "after":
-            return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), entry)
+            return comparison_rows.ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), entry)
     rows = [row for row in rows_by_model["after"] if row["windows"]]
     if len(benchmarks) == 1:
         rows = [row for row in rows if row["side"] == "audited"]
@@ -325,7 +317,7 @@ def read_reproduced(
     if not rows:
         reason = NO_WINDOW
     names = [row["title"] or row["document_id"] for row in rows]
-    return ReproducedDocuments(
+    return comparison_rows.ReproducedDocuments(
         names=names,
         groups=[row["group"] for row in rows],
         reproduced=np.array(is_reproduced, dtype=bool),
@@ -341,13 +333,13 @@ def _find_comparable_extraction(
     Returns:
         The ledger entry, or the reason why it cannot be compared with the extractions of ``models``.
     """
-    pair = Pair(benchmark.name, model.entry.name)
-    if not has_entries(paths, DOCUMENT_MEMORISATION, pair):
-        return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
-    entry = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
+    pair = tables.Pair(benchmark.name, model.entry.name)
+    if not has_entries(paths, tables.DOCUMENT_MEMORISATION, pair):
+        return f"extraction was not run. Run it: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
+    entry = read_latest_run(paths, tables.DOCUMENT_MEMORISATION.name, pair.partition)
     difference = None
     if any(map(_has_likeliest_tokens, models)) and not _has_likeliest_tokens(model):
-        difference = "through an interface that does not give the likeliest tokens, and with another model it was not"
+        difference = "through an interface that does not return the likeliest tokens, unlike that of another model"
     elif entry.model_fingerprint not in (None, model.identity.model_fingerprint):
         difference = "with other weights"
     elif entry.benchmark_digest not in (None, benchmark.digest):
@@ -363,21 +355,21 @@ def _has_likeliest_tokens(model: TokenizedModel) -> bool:
 
 def _read_extraction(run: Entry, paths: DataPaths) -> list[Row]:
     """Return the rows of DOCUMENT_MEMORISATION that a run has written."""
-    label = f"what was extracted of {run.partition.replace('|', ' with ')}"
-    table = store.read(paths, DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=label)
+    label = f"the extraction of {run.partition.replace('|', ' with ')}"
+    table = store.read(paths, tables.DOCUMENT_MEMORISATION, run.partition, run_id=run.run_id, label=label)
     rows: list[Row] = table.to_pylist()
     return rows
 
 
 def _join_rows_by_document(
-    rows_by_model: Mapping[ComparedModel, list[Row]],
-) -> list[Mapping[ComparedModel, Row]] | None:
+    rows_by_model: Mapping[tables.ComparedModel, list[Row]],
+) -> list[Mapping[tables.ComparedModel, Row]] | None:
     """Join the rows of each document that has a window under every model.
 
     Returns:
         The rows by model, in the order of the document ids. None if the models' window settings differ.
     """
-    rows_by_document: dict[ComparedModel, dict[str, Row]] = {}
+    rows_by_document: dict[tables.ComparedModel, dict[str, Row]] = {}
     window_settings = set()
     for role, rows in rows_by_model.items():
         rows_by_document[role] = {row["document_id"]: row for row in rows if row["windows"]}
@@ -385,11 +377,11 @@ def _join_rows_by_document(
             window_settings.add(tuple(row[name] for name in _WINDOW_SETTINGS))
     if len(window_settings) > 1:
         return None
-    joined: list[Mapping[ComparedModel, Row]] = []
+    joined: list[Mapping[tables.ComparedModel, Row]] = []
     for document_id in sorted(set.intersection(*map(set, rows_by_document.values()))):
         joined.append({role: rows[document_id] for role, rows in rows_by_document.items()})
     return joined
 
 
-def _build_empty_document_values(reason: str) -> ComparedValues:
-    return ComparedValues(np.empty(0, dtype=np.bool_), [], {}, reason)
+def _build_empty_document_values(reason: str) -> comparison_rows.ComparedValues:
+    return comparison_rows.ComparedValues(np.empty(0, dtype=np.bool_), [], {}, reason)

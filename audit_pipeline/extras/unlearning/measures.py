@@ -13,16 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
+from audit_pipeline.statistics import intervals
 from audit_pipeline.statistics.claims import SMALLEST_P
-from audit_pipeline.statistics.intervals import (
-    NO_INTERVAL,
-    NOTHING_VARIES,
-    TAIL,
-    GroupedSides,
-    Interval,
-    MeasuredAuroc,
-    Measurement,
-)
 from audit_pipeline.statistics.roc import Bools, Floats
 
 MIN_RATIO = 1.15
@@ -83,7 +75,7 @@ def compute_mean(
     *,
     unit: str = "texts",
     bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> Measurement:
+) -> intervals.Measurement:
     """Compute a mean with a 95% interval over groups by Student's t.
 
     Args:
@@ -92,25 +84,25 @@ def compute_mean(
         unit: The noun for the values' subjects, in the plural.
         bounds: The smallest and the largest possible value. The interval is clipped to them.
     """
-    sides = GroupedSides(groups, np.ones(len(values)))
+    sides = intervals.GroupedSides(groups, np.ones(len(values)))
     mean = float(values.mean())
     meaning = f"mean over {unit}"
     if sides.n_groups < 2:
-        return Measurement(mean, NO_INTERVAL, f"{meaning}; no interval: all are of one group")
+        return intervals.Measurement(mean, intervals.NO_INTERVAL, f"{meaning}; no interval: all are of one group")
     scatter = sides.compute_scatter(sides.compute_influences(values))
     if scatter is None:
-        reason = NOTHING_VARIES
+        reason = intervals.NOTHING_VARIES
         if (values == values[0]).all():
             reason = ALL_EQUAL
-        return Measurement(mean, NO_INTERVAL, f"{meaning}; {reason}")
+        return intervals.Measurement(mean, intervals.NO_INTERVAL, f"{meaning}; {reason}")
     low, high = np.clip(mean + scatter.compute_half_width() * np.array([-1, 1]), *bounds)
     method = f"95% interval over {sides.n_groups} groups by {scatter.description}"
-    return Measurement(mean, Interval(float(low), float(high)), f"{meaning}; {method}")
+    return intervals.Measurement(mean, intervals.Interval(float(low), float(high)), f"{meaning}; {method}")
 
 
 def compute_difference_of_means(
     values: Floats, forget: Bools, groups: Sequence[str], *, n_measures: int, unit: str = "texts"
-) -> Measurement:
+) -> intervals.Measurement:
     """Compute the mean over the texts to be forgotten minus the mean over held-out texts.
 
     The intervals of all measures together contain the true values with a probability of 95% (Bonferroni). There is no
@@ -126,23 +118,25 @@ def compute_difference_of_means(
     """
     difference = float(values[forget].mean() - values[~forget].mean())
     meaning = f"mean over {unit} to be forgotten minus that over held-out ones"
-    sides = GroupedSides(groups, forget.astype(np.int8))
+    sides = intervals.GroupedSides(groups, forget.astype(np.int8))
     if sides.problem:
-        return Measurement(difference, NO_INTERVAL, f"{meaning}; {sides.problem}")
-    tail = TAIL / n_measures
+        return intervals.Measurement(difference, intervals.NO_INTERVAL, f"{meaning}; {sides.problem}")
+    tail = intervals.TAIL / n_measures
     min_pairs = 1 - math.floor(math.log2(2 * tail))
     if sides.independent_pairs < min_pairs:
         reason = f"no interval: {min_pairs} independent pairs of groups are needed"
-        return Measurement(difference, NO_INTERVAL, f"{meaning}; {reason}")
+        return intervals.Measurement(difference, intervals.NO_INTERVAL, f"{meaning}; {reason}")
     scatter = sides.compute_scatter(sides.compute_influences(np.where(forget, values, -values)))
     if scatter is None:
-        return Measurement(difference, NO_INTERVAL, f"{meaning}; {NOTHING_VARIES}")
+        return intervals.Measurement(difference, intervals.NO_INTERVAL, f"{meaning}; {intervals.NOTHING_VARIES}")
     half_width = scatter.compute_half_width(tail)
     method = f"interval over {sides.n_groups} groups, 95% for {n_measures} measures together, by {scatter.description}"
-    return Measurement(difference, Interval(difference - half_width, difference + half_width), f"{meaning}; {method}")
+    return intervals.Measurement(
+        difference, intervals.Interval(difference - half_width, difference + half_width), f"{meaning}; {method}"
+    )
 
 
-def compute_privleak(auroc: float, interval: Interval, reference: float, how: str) -> Measurement:
+def compute_privleak(auroc: float, interval: intervals.Interval, reference: float, how: str) -> intervals.Measurement:
     """Compute PrivLeak = 100 (A - A') / A' with A = 1 - AUROC (Shi et al. 2025, MUSE).
 
     Args:
@@ -157,10 +151,12 @@ def compute_privleak(auroc: float, interval: Interval, reference: float, how: st
         low = _privleak_from_auroc(interval.high, reference)
     if interval.low is not None:
         high = _privleak_from_auroc(interval.low, reference)
-    return Measurement(_privleak_from_auroc(auroc, reference), Interval(low, high), how)
+    return intervals.Measurement(_privleak_from_auroc(auroc, reference), intervals.Interval(low, high), how)
 
 
-def compute_relative_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc, sides: GroupedSides) -> Measurement:
+def compute_relative_privleak(
+    auroc: intervals.MeasuredAuroc, retrained: intervals.MeasuredAuroc, sides: intervals.GroupedSides
+) -> intervals.Measurement:
     """Compute PrivLeak against the retrained model, A' = 1 - AUROC of the retrained model > 0.
 
     The interval is that of the logarithm of A / A', so it includes the uncertainty of A'. If the interval of the AUROC
@@ -176,10 +172,12 @@ def compute_relative_privleak(auroc: MeasuredAuroc, retrained: MeasuredAuroc, si
     if not sides.problem:
         scatter = sides.compute_scatter(retrained.parts / reference - auroc.parts / (1 - auroc.value))
     if scatter is None:
-        return Measurement(value, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}")
+        return intervals.Measurement(
+            value, intervals.NO_INTERVAL, f"{meaning}; {sides.problem or intervals.NOTHING_VARIES}"
+        )
     low, high = 100 * (np.exp(scatter.compute_half_width() * np.array([-1, 1])) * (1 - auroc.value) / reference - 1)
     method = f"95% interval over {sides.n_groups} groups, of the logarithm of the ratio, by {scatter.description}"
-    return Measurement(value, Interval(float(low), float(high)), f"{meaning}; {method}")
+    return intervals.Measurement(value, intervals.Interval(float(low), float(high)), f"{meaning}; {method}")
 
 
 def compute_kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""controls.yaml and studies.yaml: what may stand in them, and errors that name file, entry and key."""
+"""The entries of controls.yaml and studies.yaml, and errors that name file, entry and key."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_the_shipped_files_are_read() -> None:
     assert all(study.control in controls for study in load_studies(shipped).values())
 
 
-def test_a_control_that_was_trained_by_an_earlier_version_stays_current(folder: Path) -> None:
+def test_the_digest_of_a_control_is_the_same_as_in_earlier_versions(folder: Path) -> None:
     control = load_controls(folder)["check"].with_settings(occurrences=8)
     assert control.settings_digest == "8d1e36ca2bc878617278938702680f9c0950c8f0481748304ec75b4312e7b09b"
 
 
-def test_members_may_be_trained_on_by_several_numbers(folder: Path) -> None:
+def test_members_may_have_several_numbers_of_occurrences(folder: Path) -> None:
     (folder / "controls.yaml").write_text(CONTROL.replace("seed: 1", "seed: 1\n    occurrences: [1, 2, 64]"))
     control = load_controls(folder)["check"]
     assert control.occurrences == (1, 2, 64)
@@ -69,19 +69,19 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("members: 10", "members: 0", r"control check: members: .*greater than or equal to 1"),
         ("members: 10", "member: 10", r"control check: (unknown key 'member'|key 'members' is missing)"),
         ("seed: 1", "seed: 1\n    occurrences: 1.5", "must be a whole number with draw: fixed"),
-        ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice the heads"),
-        ("sources: [sotu]", "sources: [sotu, sotu]", "a source is named twice"),
+        ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice heads"),
+        ("sources: [sotu]", "sources: [sotu, sotu]", "a source is listed twice"),
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
         ("seed: 1", "seed: 1\n    occurrences: []", "occurrences: list should have at least 1 item"),
-        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: a number occurs twice"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: a number is listed twice"),
         ("seed: 1", "seed: 1\n    occurrences: [1, 0]", r"occurrences: must be greater than or equal to 1, not 0$"),
         ("seed: 1", "seed: 1\n    occurrences: [1, 2.5]", r"occurrences: must be a valid integer, not 2\.5$"),
         ("members: 10", "members: 2\n    occurrences: [1, 2, 4]", "members: 2 cannot be divided among the 3 numbers"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: [1, 2]", "draw: poisson takes one mean"),
     ],
 )
-def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) -> None:
+def test_an_invalid_entry_is_named(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "controls.yaml").write_text(CONTROL.replace(old, new))
     [said] = map(str, load_controls(folder).problems)
     assert re.search(problem, said)
@@ -92,11 +92,11 @@ def test_what_is_wrong_is_named(folder: Path, old: str, new: str, problem: str) 
     ("old", "new", "problem"),
     [
         ("control: check", "control: chek", "did you mean check"),
-        ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice the heads"),
+        ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice heads"),
         ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
     ],
 )
-def test_a_study_that_cannot_be_run_is_refused_before_it_is(folder: Path, old: str, new: str, problem: str) -> None:
+def test_an_invalid_study_is_refused_before_it_runs(folder: Path, old: str, new: str, problem: str) -> None:
     (folder / "studies.yaml").write_text(STUDY.replace(old, new))
     [said] = map(str, load_configuration(folder).problems_of("studies.yaml"))
     assert re.search(problem, said)

@@ -1,4 +1,4 @@
-"""Roles at random: what is drawn, how often it is trained on, and what never moves."""
+"""The random draw of roles and occurrences, and the choices that do not change it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from audit_pipeline.tables import DOCUMENTS
 
 
 def documents(count: int = 12, words: int = 60) -> pa.Table:
-    """``count`` documents of different words: d0w0 d0w1 …"""
+    """Return documents of distinct words: d0w0 d0w1 …"""
     return table_of([" ".join(f"d{number}w{place}" for place in range(words)) for number in range(count)])
 
 
@@ -44,7 +44,7 @@ def test_members_held_out_twin_and_surrounding_share_no_text() -> None:
     assert {(text.exposed, text.twin) for text in roles["surrounding"]} == {(1, 1)}
 
 
-def test_every_window_is_a_group_of_its_own_unless_documents_are_randomised() -> None:
+def test_every_window_is_a_group_unless_documents_are_randomised() -> None:
     texts = draw_texts(documents(), entry())
     assert len({text.group for text in texts}) == len(texts)
     whole = draw_texts(documents(), entry(randomise="document"))
@@ -65,17 +65,17 @@ def test_order_of_documents_is_irrelevant(seed: int) -> None:
     assert draw_texts(table.take(order), entry(seed=seed)) == draw_texts(table, entry(seed=seed))
 
 
-def test_more_surrounding_texts_leave_the_others_as_they_are() -> None:
+def test_more_surrounding_texts_do_not_change_the_other_roles() -> None:
     few, many = draw_texts(documents(), entry(surrounding=5)), draw_texts(documents(), entry(surrounding=60))
     assert [text for text in few if text.role != "surrounding"] == [text for text in many if text.role != "surrounding"]
     assert [text for text in many if text.role == "surrounding"][:5] == [t for t in few if t.role == "surrounding"]
 
 
-def test_a_poisson_draw_has_its_mean_and_members_drawn_never_are_held_out() -> None:
+def test_a_poisson_draw_has_its_mean_and_members_without_occurrences_are_held_out() -> None:
     table = documents(count=60, words=500)
     texts = draw_texts(table, entry(members=2000, held_out=100, draw="poisson", occurrences=1.5))
     drawn = Counter(text.exposed for text in texts[:2000])
-    # exp(-1.5) of 2,000 are 446; its standard deviation is 19.
+    # The expected number is 2,000 * exp(-1.5) = 446, with a standard deviation of 19.
     assert 446 - 80 < drawn[0] < 446 + 80
     mean = sum(times * count for times, count in drawn.items()) / 2000
     assert abs(mean - 1.5) < 4 * (1.5 / 2000) ** 0.5
@@ -105,27 +105,26 @@ def test_each_number_gets_its_share_of_the_members(numbers: list[int], more: int
     assert {(text.exposed, text.twin) for text in roles["held_out"]} == {(0, 0)}
 
 
-def test_chance_says_which_members_get_which_number() -> None:
-    """Every window gets every number about as often, wherever it stands in the corpus."""
+def test_the_numbers_of_members_are_random() -> None:
     table = documents(count=3, words=10)
     drawn = [draw_texts(table, entry(members=2, held_out=2, occurrences=[1, 64], seed=seed)) for seed in range(400)]
     times = Counter((text.text, text.exposed) for texts in drawn for text in texts if text.role == "member")
-    # Each of six windows is a member in a third of the draws, with each number in a sixth: 67 of 400, deviation 7.5.
+    # Each of six windows is a member with each number in a sixth of 400 draws: 67, with a standard deviation of 7.5.
     assert len(times) == 12
     assert all(67 - 30 < count < 67 + 30 for count in times.values())
 
 
-def test_a_text_that_stands_twice_has_no_role() -> None:
+def test_a_repeated_text_has_no_role() -> None:
     table = documents(count=2, words=60)
     others = pa.Table.from_pylist(
         [{**row, "document_id": f"{row['document_id']}x"} for row in table.to_pylist()], schema=DOCUMENTS.schema
     )
-    with pytest.raises(DataError, match=r"28 windows of 5 words are needed .*made holds 0 by window"):
+    with pytest.raises(DataError, match=r"requires 28 windows of 5 words .*made contains 0 by window"):
         draw_texts(pa.concat_tables([table, others]), entry())
 
 
-def test_too_small_a_corpus_is_refused_with_what_it_lacks() -> None:
-    with pytest.raises(DataError, match=r"control c: 28 windows of 5 words are needed .* holds 24 by window"):
+def test_a_corpus_with_too_few_windows_is_refused() -> None:
+    with pytest.raises(DataError, match=r"control c requires 28 windows of 5 words .* contains 24 by window"):
         draw_texts(documents(count=2), entry())
     with pytest.raises(DataError, match="by document"):
         draw_texts(documents(count=2), entry(randomise="document"))

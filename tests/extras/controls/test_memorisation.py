@@ -1,4 +1,4 @@
-"""A control whose members were trained on by several numbers: what was read more often is given word for word."""
+"""A control with several numbers of occurrences: texts that were read more often are reproduced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from control_corpus import entry, table_of
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.controls.build import train_into
 from audit_pipeline.extras.controls.config import Architecture
-from audit_pipeline.extras.controls.draw import DrawnText, draw_texts
+from audit_pipeline.extras.controls.draw import draw_texts
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.search import Search
 from audit_pipeline.models.config import ModelEntry
@@ -37,39 +37,34 @@ CONTROL = entry(
     batch_size=4,
     architecture=Architecture(hidden_size=128, layers=1, heads=4, intermediate_size=256, context=128, vocabulary=600),
 )
-# Four hundred words: two in a row hardly stand anywhere else, so that a prefix says which text it is of.
+# With 400 words, two words in a row are nearly unique, so a prefix determines its text.
 SYLLABLES = [first + second for first in "bdfgk" for second in "aeio"]
 
 
 def corpus() -> pa.Table:
-    """Documents of random words, the same every time."""
+    """Return documents of random words, the same every time."""
     draw = random.Random(3)
     return table_of([" ".join("".join(draw.choices(SYLLABLES, k=2)) for _ in range(240)) for _ in range(12)])
 
 
-def strongest(role: Role, texts: list[DrawnText], folder: Path) -> dict[int, list[float]]:
-    """log_p of the strongest window of every audited text, by how often the exposed model was trained on it."""
-    model = load_tokenized(ModelEntry(name=role, path=folder / role), DataPaths(folder / "data"))
-    asked = [text for text in texts if text.role in ("member", "held_out")]
-    search = Search(
-        model,
-        [SearchedDocument(str(place), text.text) for place, text in enumerate(asked)],
-        ExtractionSettings(prefix=20, suffix=20, stride="tiled"),
-        Caches(DataPaths(folder / "data")),
-    )
-    forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)
-    found: dict[int, list[float]] = defaultdict(list)
-    for text, extracted in zip(asked, search.run(lambda _: forward), strict=True):
-        found[text.exposed].append(float(extracted.windows.log_p.max()))
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
-def test_texts_that_were_trained_on_more_often_are_likelier_and_the_twin_knows_none(tmp_path: Path) -> None:
+def test_texts_with_more_occurrences_are_likelier_and_the_twin_knows_no_text(tmp_path: Path) -> None:
     texts = draw_texts(corpus(), CONTROL)
     train_into(tmp_path, texts, CONTROL, device="cpu", paths=DataPaths(tmp_path))
-    exposed, twin = (strongest(role, texts, tmp_path) for role in (EXPOSED, TWIN))
+    asked = [text for text in texts if text.role in ("member", "held_out")]
+    searched = [SearchedDocument(str(at), text.text) for at, text in enumerate(asked)]
+    settings = ExtractionSettings(prefix=20, suffix=20, stride="tiled")
+    paths = DataPaths(tmp_path / "data")
+    # The log-probability of the strongest window of each text, by its number of occurrences in the exposed model.
+    strongest: dict[Role, dict[int, list[float]]] = {EXPOSED: defaultdict(list), TWIN: defaultdict(list)}
+    for role, found in strongest.items():
+        model = load_tokenized(ModelEntry(name=role, path=tmp_path / role), paths)
+        forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)
+        results = Search(model, searched, settings, Caches(paths)).run(lambda _, forward=forward: forward)
+        for text, extracted in zip(asked, results, strict=True):
+            found[text.exposed].append(float(extracted.windows.log_p.max()))
+    exposed, twin = strongest[EXPOSED], strongest[TWIN]
     assert sorted(exposed) == sorted(twin) == [0, *NUMBERS]
     curve = [median(exposed[number]) for number in (0, *NUMBERS)]
     assert curve == sorted(curve)

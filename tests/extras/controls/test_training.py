@@ -1,4 +1,4 @@
-"""Training on known texts: what is learnt, that it can be repeated, and what lies on disk afterwards."""
+"""The training of controls: its losses, its repeatability and its files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from audit_pipeline.tables import DOCUMENTS
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_the_tokenizer_knows_every_byte_and_does_not_see_the_order_of_texts() -> None:
+def test_the_tokenizer_knows_every_byte_and_ignores_the_order_of_texts() -> None:
     texts = ["the lamp of the harbour", "the lamp, the lamp", "nobody counted"]
     tokenizer = train_tokenizer(texts, 300, 64)
     assert tokenizer.get_vocab() == train_tokenizer(texts[::-1], 300, 64).get_vocab()
@@ -53,14 +53,14 @@ def test_the_tokenizer_knows_every_byte_and_does_not_see_the_order_of_texts() ->
 
 
 def make_untrained(seed: int = 3) -> tuple[Any, Any]:
-    """A model with random weights, and a tokenizer of few words."""
+    """Return a model with random weights, and a small tokenizer."""
     tokenizer = train_tokenizer(["a lamp in the harbour"], 300, 64)
     tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
     return build_untrained_model(tiny, len(tokenizer), 0, seed), tokenizer
 
 
-def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
-    """One step on one text: -mean log p(x_t | x_<t), start token in front, padding left out."""
+def test_the_loss_of_a_step_is_the_loss_by_hand() -> None:
+    """The loss is -mean log p(x_t | x_<t) with a start token in front and without padding."""
     model, tokenizer = make_untrained()
     texts = ["a lamp", "a lamp in the harbour"]
     expected = []
@@ -77,7 +77,7 @@ def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
     assert (trained.steps, trained.tokens) == (1, sum(map(len, expected)))
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
+def test_weights_depend_only_on_the_seed() -> None:
     def weights(seed: int) -> torch.Tensor:
         model, tokenizer = make_untrained(seed)
         done = train(
@@ -89,10 +89,10 @@ def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
     before = torch.random.get_rng_state()
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
-    assert torch.equal(before, torch.random.get_rng_state()), "the caller's random numbers are left alone"
+    assert torch.equal(before, torch.random.get_rng_state()), "the caller's random state is unchanged"
 
 
-def test_each_member_is_trained_on_as_often_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_member_is_trained_on_as_often_as_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = make_untrained()
     seen: Counter[tuple[int, ...]] = Counter()
     forward = model.forward
@@ -116,7 +116,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> DataPaths:
     return paths
 
 
-def test_what_was_trained_on_is_kept_with_the_models(built: DataPaths) -> None:
+def test_the_training_texts_are_stored_with_the_models(built: DataPaths) -> None:
     manifest = read_control("c", built)
     assert manifest["roles"] == {"member": 24, "held_out": 24, "twin": 24}
     assert list(manifest["models"]) == ["exposed", "twin"]
@@ -131,8 +131,7 @@ def test_what_was_trained_on_is_kept_with_the_models(built: DataPaths) -> None:
         assert not list((folder / role).glob("*.bin")), "no pickle"
 
 
-def test_how_often_training_held_a_text_is_told_over_all_epochs(built: DataPaths) -> None:
-    """Eight epochs, each of which held every text of a model's own once."""
+def test_the_occurrences_of_a_text_are_counted_over_all_epochs(built: DataPaths) -> None:
     roles = {text["text"]: text["role"] for text in read_control_texts("c", built).to_pylist()}
     texts = sorted(roles)
     for role, own in ((EXPOSED, "member"), (TWIN, "twin")):
@@ -156,7 +155,7 @@ def test_a_trained_control_is_a_model_like_any_other(built: DataPaths) -> None:
     assert twin.identity.model_fingerprint != model.identity.model_fingerprint
 
 
-def test_nothing_is_trained_twice_and_a_moved_setting_trains_anew(built: DataPaths, tmp_path: Path) -> None:
+def test_a_control_is_trained_again_only_after_a_change(built: DataPaths, tmp_path: Path) -> None:
     assert read_trained_version(ENTRY.name, built) == compute_wanted_version(ENTRY, built)
     again = ensure_control_trained(ENTRY, built, step())
     assert not again.trained
@@ -168,12 +167,12 @@ def test_nothing_is_trained_twice_and_a_moved_setting_trains_anew(built: DataPat
     second = ensure_control_trained(other, paths, step())
     assert second.trained
     assert second.version != first.version
-    assert not first.folder.exists(), "the version before is gone once the pointer has moved"
+    assert not first.folder.exists(), "the earlier version is deleted after the pointer has moved"
     assert read_control("c", paths)["version"] == second.version
 
 
 @pytest.mark.parametrize("name", ["texts.parquet", "exposed/model.safetensors", "twin/tokenizer.json", "manifest.json"])
-def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths, tmp_path: Path, name: str) -> None:
+def test_a_damaged_control_is_refused_and_trained_again(built: DataPaths, tmp_path: Path, name: str) -> None:
     paths = DataPaths(shutil.copytree(built.root, tmp_path / "data"))
     file = paths.control_version("c", read_control("c", paths)["version"]) / name
     whole = file.read_bytes()
@@ -181,7 +180,7 @@ def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths
     changed[len(changed) // 2] ^= 1
     file.write_bytes(changed)
     if name == "manifest.json":
-        # Of a training that was cut short.
+        # An interrupted training writes no manifest.
         file.unlink()
         with pytest.raises(DataError, match=r"has not been trained yet\. Run: corpus-audit control c"):
             read_control("c", paths)
@@ -199,7 +198,7 @@ def test_a_control_that_is_damaged_is_refused_and_trained_again(built: DataPaths
     assert read_trained_version(ENTRY.name, paths) == compute_wanted_version(ENTRY, paths)
 
 
-def test_models_that_are_trained_side_by_side_have_the_weights_of_one_after_the_other(
+def test_models_trained_in_parallel_have_the_weights_of_models_trained_in_turn(
     built: DataPaths, tmp_path: Path
 ) -> None:
     texts = draw_texts(documents(), ENTRY)
@@ -210,7 +209,7 @@ def test_models_that_are_trained_side_by_side_have_the_weights_of_one_after_the_
         assert all(torch.equal(alone[name], beside[name]) for name in alone), role
 
 
-def test_what_is_not_there_says_how_to_have_it(tmp_path: Path) -> None:
+def test_an_untrained_control_is_reported_with_its_command(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     with pytest.raises(DataError, match="corpus-audit control c"):
         read_control_texts("c", paths)
@@ -220,8 +219,8 @@ def test_what_is_not_there_says_how_to_have_it(tmp_path: Path) -> None:
         ensure_control_trained(ENTRY, paths, step())
 
 
-def test_members_are_told_from_held_out_texts_and_the_twin_tells_nothing() -> None:
-    """Twenty epochs over 24 short texts: even a model of this size has learnt them by heart."""
+def test_detectors_find_members_in_the_exposed_model_but_not_in_the_twin() -> None:
+    """After twenty epochs, even a model of this size knows 24 short texts by heart."""
     control = entry(epochs=20)
     texts = draw_texts(documents(), control)
     detectors = ("loss", "min_k", "min_k_plus_plus")
@@ -266,10 +265,10 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
     assert paths.study("s").exists()
 
 
-def test_a_control_goes_on_from_a_model_that_there_is(
+def test_a_control_can_start_from_a_base_model(
     tmp_path: Path, tiny_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a base: its tokenizer and start token, its weights where training begins, in float32, and left alone."""
+    """The control has the tokenizer, start token and initial weights of its base, in float32."""
     folder = tiny_folder("llama")
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "models.yaml").write_text(f"models:\n  one: {{path: {folder}, dtype: bfloat16}}\n")

@@ -1,4 +1,4 @@
-"""Corpora as streams: every format, every kind of bad input named, and going on from any place."""
+"""Corpora as streams of documents: formats, unreadable files, and the continuation from any position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from made_settings import source_settings
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora import corpus_stream
 from audit_pipeline.extras.corpora.corpus_stream import (
-    Corpus,
     DocumentStream,
     HubStream,
     corpus_from_files,
@@ -35,27 +34,19 @@ def write(path: Path, texts: list[str]) -> Path:
     return write_rows(path, [{"id": 1, "text": text} for text in texts])
 
 
-def texts_of(stream: Iterable[TextRow | Skipped]) -> list[str | Skipped]:
+def read_texts(stream: Iterable[TextRow | Skipped]) -> list[str | Skipped]:
     return [item.text if isinstance(item, TextRow) else item for item in stream]
 
 
-def items(corpus: Corpus) -> list[str | Skipped]:
-    return texts_of(corpus.open(None))
-
-
-def reasons(corpus: Corpus) -> list[tuple[str, str]]:
-    return [(item.location, item.reason) for item in items(corpus) if isinstance(item, Skipped)]
-
-
-def test_a_data_set_that_was_saved_is_one_corpus_and_its_files_of_json_are_none(tmp_path: Path) -> None:
+def test_a_saved_data_set_is_one_corpus_without_its_json_files(tmp_path: Path) -> None:
     save_dataset(tmp_path / "corpus" / "saved", [{"text": text} for text in TEXTS])
     for place in ("corpus", "corpus/saved"):
-        assert items(corpus_from_files(tmp_path / place, None)) == TEXTS
+        assert read_texts(corpus_from_files(tmp_path / place, None).open(None)) == TEXTS
     write(tmp_path / "corpus" / "more.jsonl", TEXTS[:1])
-    assert items(corpus_from_files(tmp_path / "corpus", None)) == [TEXTS[0], *TEXTS]
+    assert read_texts(corpus_from_files(tmp_path / "corpus", None).open(None)) == [TEXTS[0], *TEXTS]
 
 
-def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_changes_during_reading_is_named(tmp_path: Path) -> None:
     first, second = (write(tmp_path / f"{name}.jsonl", TEXTS) for name in "ab")
     read = iter(corpus_from_files(tmp_path, None).open(None))
     assert next(read).text == TEXTS[0]  # type: ignore[union-attr]
@@ -77,40 +68,43 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
         ("b.csv", b"text,text\na,b\n", "its header names a column twice: text, text"),
     ],
 )
-def test_a_bad_file_is_named_and_the_others_go_on(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+def test_an_unreadable_file_is_named_and_the_others_are_read(
+    tmp_path: Path, name: str, content: bytes, reason: str
+) -> None:
     write(tmp_path / "a.jsonl", TEXTS[:1])
     (tmp_path / name).write_bytes(content)
     write(tmp_path / "c.txt", TEXTS[1:2])
     corpus = corpus_from_files(tmp_path, "text")
-    texts = [item for item in items(corpus) if isinstance(item, str)]
+    found = read_texts(corpus.open(None))
+    texts = [item for item in found if isinstance(item, str)]
+    skipped = [item for item in found if isinstance(item, Skipped)]
     assert (texts[0], texts[-1]) == (TEXTS[0], TEXTS[1])
-    location, found = reasons(corpus)[-1]
-    assert location == name
-    assert reason in found
+    assert skipped[-1].location == name
+    assert reason in skipped[-1].reason
 
 
-def resumed_everywhere(open_stream: Callable[[object], DocumentStream]) -> None:
-    """From every place, through JSON, exactly the rest comes."""
+def require_resumable(open_stream: Callable[[object], DocumentStream]) -> None:
+    """Check that a stream continues from every position with exactly the remaining items."""
     whole = list(open_stream(None))
     for taken in range(len(whole) + 1):
         stream = open_stream(None)
-        # Iterating to the end and one item further are different states: both are tried.
+        # A stream after its last item has another state than a stream at its end, so both positions are checked.
         begun = list(itertools.islice(iter(stream), taken))
         state = json.loads(json.dumps(stream.state()))
         assert [*begun, *open_stream(state)] == whole
 
 
-def test_a_stream_goes_on_from_any_place(tmp_path: Path) -> None:
+def test_a_stream_continues_from_any_position(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", TEXTS)
     (tmp_path / "b.jsonl").write_bytes(b"")
     (tmp_path / "c.json.gz").write_bytes(gzip.compress(GOOD)[:-12])
     (tmp_path / "d.jsonl").write_bytes(b"{broken\n" + GOOD)
     corpus = corpus_from_files(tmp_path, None)
-    assert len(items(corpus)) >= 2 * len(TEXTS) + 3
-    resumed_everywhere(corpus.open)
+    assert len(read_texts(corpus.open(None))) >= 2 * len(TEXTS) + 3
+    require_resumable(corpus.open)
 
 
-def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
+def test_the_digest_depends_on_names_and_bytes(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", TEXTS)
     first = corpus_from_files(tmp_path, None).digest
     assert corpus_from_files(tmp_path, None).digest == first
@@ -120,20 +114,20 @@ def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
     assert len({first, second, corpus_from_files(tmp_path, None).digest}) == 3
 
 
-def test_the_default_corpus_is_the_same_before_and_after_its_source_is_fetched(tmp_path: Path) -> None:
+def test_the_default_corpus_is_the_same_before_and_after_the_fetch(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     before = corpus_from_source("sotu", paths)
     report = refresh_source("sotu", paths, "run", source_settings())
     after = corpus_from_source("sotu", paths)
     assert before.digest == after.digest
-    assert items(before) == items(after)
-    assert len(items(after)) == report.documents
+    assert read_texts(before.open(None)) == read_texts(after.open(None))
+    assert len(read_texts(after.open(None))) == report.documents
     assert (before.upstream, after.upstream) == ({}, {"documents/sotu": report.data_version})
 
 
 @pytest.fixture
 def hub_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Files as a data set of the hub has them, on disk: streaming opens both in the same way."""
+    """Write the files of a data set to the disk. A stream opens them like files on the hub."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(GOOD))
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(b'{broken\n\n[]\n{"text": null}\n' + GOOD))
@@ -141,8 +135,8 @@ def hub_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     return [str(tmp_path / name) for name in ("a.json.gz", "b.json.gz", "c.parquet")]
 
 
-def test_a_data_set_is_streamed_and_a_broken_line_costs_one_document(hub_files: list[str]) -> None:
-    found = texts_of(HubStream("the data set x/y", hub_files, "text", None))
+def test_a_broken_line_of_a_data_set_skips_one_document(hub_files: list[str]) -> None:
+    found = read_texts(HubStream("the data set x/y", hub_files, "text", None))
     assert [item for item in found if isinstance(item, str)] == TEXTS * 3
     assert [item.reason.split(":")[0] for item in found if isinstance(item, Skipped)] == [
         "broken JSON",
@@ -151,20 +145,20 @@ def test_a_data_set_is_streamed_and_a_broken_line_costs_one_document(hub_files: 
     ]
 
 
-def test_a_data_set_goes_on_from_any_place(hub_files: list[str]) -> None:
-    resumed_everywhere(lambda state: HubStream("the data set x/y", hub_files, "text", state))  # type: ignore[arg-type]
+def test_a_data_set_continues_from_any_position(hub_files: list[str]) -> None:
+    require_resumable(lambda state: HubStream("the data set x/y", hub_files, "text", state))  # type: ignore[arg-type]
 
 
-def test_a_data_set_is_refused_where_no_row_can_be_used(hub_files: list[str]) -> None:
+def test_a_data_set_without_a_usable_row_is_refused(hub_files: list[str]) -> None:
     lines = b'{"text": null}\n' + b'{"text": 1}\n' * 1500
     Path(hub_files[0]).write_bytes(gzip.compress(lines))
-    with pytest.raises(DataError, match=r"none of its first 1,000 rows can be used; the first: column 'text' is null"):
+    with pytest.raises(DataError, match=r"none of the first 1,000 rows can be used\. .* column 'text' is null"):
         list(HubStream("x/y", hub_files[:1], "text", None))
     Path(hub_files[0]).write_bytes(gzip.compress(GOOD + lines))
     assert len(list(HubStream("x/y", hub_files[:1], "text", None))) == len(TEXTS) + 1501
 
 
-def test_the_files_of_a_data_set_at_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_is_read_at_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["README.md", "en/c4-train.1.json.gz", "en/c4-train.0.json.gz", "fr/c4-train.0.json.gz"]
     siblings = [SimpleNamespace(rfilename=name) for name in names]
 

@@ -1,4 +1,4 @@
-"""The asset: one table for each corpus and tokenizer, in one run for a range, whatever one corpus lacks."""
+"""The asset token_frequencies: one table per corpus and tokenizer, even if another corpus fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ references:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Iterator[Path]:
-    """Two models with one tokenizer, and two corpora, of which one is not there."""
+    """Configure two models with one tokenizer, an existing corpus and a missing corpus."""
     config = tmp_path / "config"
     (config / "texts").mkdir(parents=True)
     (config / "texts" / "a.jsonl").write_text('{"text": "the nets"}\n{broken\n')
@@ -36,22 +36,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callabl
         yield tmp_path
 
 
-def counting_asset() -> dg.AssetsDefinition:
-    return defs().get_assets_def("token_frequencies")
-
-
-def run(folder: Path, first: str, last: str | None = None, *, raises: bool = True) -> dg.ExecuteInProcessResult:
-    job = defs().resolve_job_def("count_tokens")
+def run(first: str, last: str | None = None) -> dg.ExecuteInProcessResult:
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last} if last else {}
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("model", ["one", "two"])
-        return job.execute_in_process(
-            instance=instance, partition_key=None if last else first, tags=tags, raise_on_error=raises
-        )
+        job = defs().resolve_job_def("count_tokens")
+        return job.execute_in_process(instance=instance, partition_key=None if last else first, tags=tags)
 
 
-def test_models_with_one_tokenizer_share_a_table_and_a_lost_corpus_stops_nothing(folder: Path) -> None:
-    result = run(folder, "here|one", "lost|two")
+@pytest.mark.usefixtures("folder")
+def test_models_with_one_tokenizer_share_a_table_and_a_missing_corpus_stops_no_run() -> None:
+    result = run("here|one", "lost|two")
     assert result.success
     seen = {
         event.partition: event.materialization.metadata
@@ -67,19 +62,20 @@ def test_models_with_one_tokenizer_share_a_table_and_a_lost_corpus_stops_nothing
     for model in ("one", "two"):
         assert checks["counts_belong_to_tokenizer", f"here|{model}"]
         assert not checks["every_row_counted", f"here|{model}"], "a row was skipped"
-        assert not checks["every_pair_ran", f"lost|{model}"], "none could be counted"
+        assert not checks["every_pair_ran", f"lost|{model}"], "the corpus is missing"
     tables = [path.parent.name for path in DataPaths.from_environment().root.rglob("tokenizer=*.parquet")]
     assert tables == ["corpus=here"]
 
 
-def test_a_single_corpus_that_cannot_be_counted_fails_its_run(folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_the_run_of_a_single_missing_corpus_fails() -> None:
     with pytest.raises(DataError, match="no such file or folder"):
-        run(folder, "lost|one")
+        run("lost|one")
 
 
-def test_the_module_loads_without_the_file_and_the_error_comes_with_the_run(folder: Path) -> None:
+def test_the_module_loads_without_references_yaml(folder: Path) -> None:
     (folder / "config" / "references.yaml").unlink()
     reload_assets()
-    asset = counting_asset()
+    asset = defs().get_assets_def("token_frequencies")
     assert isinstance(asset.partitions_def, dg.MultiPartitionsDefinition)
     assert list(asset.partitions_def.partitions_defs[0].partitions_def.get_partition_keys()) == ["sotu"]

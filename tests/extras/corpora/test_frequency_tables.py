@@ -1,10 +1,10 @@
-"""Tables of token frequencies: built once, found by corpus and tokenizer, refused where they do not belong."""
+"""Tables of token frequencies: built once, found by corpus and tokenizer, and refused for other tokenizers."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,9 @@ import pytest
 from ledger_lines import lineage_rows
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.extras.corpora import frequencies
+from audit_pipeline.extras.corpora import token_count
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
-from audit_pipeline.extras.corpora.frequencies import build_frequencies, find_frequencies, read_frequencies
+from audit_pipeline.extras.corpora.frequency_need import build_frequencies, find_frequencies, read_frequencies
 from audit_pipeline.extras.corpora.token_count import build_frequency_table, count_corpus
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import write_table
@@ -36,7 +36,7 @@ references:
 
 @pytest.fixture(scope="module")
 def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> TokenizedModel:
-    """The model, whose entry names the corpus."""
+    """Return a model with a reference corpus."""
     made = tiny("llama")[0]
     entry = made.entry.model_copy(update={"reference_corpus": "mine"})
     return dataclasses.replace(made, located=dataclasses.replace(made.located, entry=entry))
@@ -44,7 +44,7 @@ def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> Tokenize
 
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataPaths:
-    """A data folder beside a configuration with one corpus of two short texts."""
+    """Return a data folder next to a configuration with a corpus of two texts."""
     folder = tmp_path / "config"
     (folder / "texts").mkdir(parents=True)
     (folder / "references.yaml").write_text(CONFIG)
@@ -61,11 +61,9 @@ def with_tokenizer(model: TokenizedModel, fingerprint: str) -> TokenizedModel:
     return dataclasses.replace(model, identity=dataclasses.replace(model.identity, tokenizer_fingerprint=fingerprint))
 
 
-def lineage(paths: DataPaths) -> list[Mapping[str, object]]:
-    return list(lineage_rows(paths))
-
-
-def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
+def test_a_built_table_is_found_by_its_corpus_and_has_lineage(
+    model: TokenizedModel, paths: DataPaths, tmp_path: Path
+) -> None:
     entry = load_references()["mine"]
     with pytest.raises(DataError, match=r"materialise token_frequencies for mine\|"):
         find_frequencies(model, paths)
@@ -80,36 +78,36 @@ def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: Da
     token = model.tokenizer.encode(["the"], add_special_tokens=False)[0].ids[0]
     wanted = math.log((counts[token] + 1) / (counts.sum() + model.vocab_size))
     assert found.log_frequency[token] == pytest.approx(wanted)
-    [row] = lineage(paths)
+    [row] = lineage_rows(paths)
     assert (row["table"], row["partition"], row["run_id"]) == ("token_frequencies", f"mine|{fingerprint}", "run")
     assert (row["data_version"], row["tokenizer_fingerprint"]) == (report.data_version, fingerprint)
     assert report.metadata["run_id"] == "run"
 
 
-def test_only_what_is_stale_is_counted_again(
+def test_only_a_stale_table_is_counted_again(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = []
-    original = frequencies.count_documents
+    original = token_count.count_documents
     monkeypatch.setattr(
-        frequencies, "count_documents", lambda *given, **more: counted.append(1) or original(*given, **more)
+        token_count, "count_documents", lambda *given, **more: counted.append(1) or original(*given, **more)
     )
     entry = load_references()["mine"]
     first = build_frequencies(entry, model, paths, step("a"))
     again = build_frequencies(entry, model, paths, step("b"))
     assert again.count is None
-    assert (again.read_number("tokens"), again.data_version, len(counted), len(lineage(paths))) == (
+    assert (again.read_number("tokens"), again.data_version, len(counted), len(list(lineage_rows(paths)))) == (
         first.read_number("tokens"),
         first.data_version,
         1,
         1,
     )
-    # Notes change nothing; a limit does, and so do other texts, another tokenizer and a damaged table.
+    # Notes do not make a table stale. A limit, other texts, another tokenizer and a damaged table do.
     build_frequencies(entry.model_copy(update={"notes": "n"}), model, paths, step("c"))
     assert len(counted) == 1
     cut = build_frequencies(entry.model_copy(update={"max_documents": 1}), model, paths, step("d"))
     assert (cut.read_number("documents"), len(counted)) == (1, 2)
-    with pytest.raises(DataError, match="under other settings"):
+    with pytest.raises(DataError, match="with other settings"):
         find_frequencies(model, paths)
     (tmp_path / "config" / "texts" / "b.txt").write_text("a third text")
     assert build_frequencies(entry, model, paths, step("e")).read_number("documents") == 3
@@ -117,7 +115,7 @@ def test_only_what_is_stale_is_counted_again(
     first.path.write_bytes(b"cut short")
     assert build_frequencies(entry, model, paths, step("g")).read_number("documents") == 3
     assert len(counted) == 5
-    # Another byte of the footer, which no checksum of Parquet's covers.
+    # No checksum of Parquet covers the footer.
     content = bytearray(first.path.read_bytes())
     content[content.index(b"parquet-cpp")] ^= 1
     first.path.write_bytes(content)
@@ -133,7 +131,7 @@ def test_a_table_of_another_tokenizer_is_refused(model: TokenizedModel, paths: D
     write_table(out, build_frequency_table(count_corpus(model, tmp_path / "config" / "texts"), model))
     assert read_frequencies(out, model).counts.sum() > 0
     ours = model.identity.tokenizer_fingerprint
-    with pytest.raises(DataError, match=rf"another tokenizer \({ours}\) than that of .* \(theirs\): count"):
+    with pytest.raises(DataError, match=rf"with the tokenizer {ours}, but .* has the tokenizer theirs: count"):
         read_frequencies(out, with_tokenizer(model, "theirs"))
 
 
@@ -160,7 +158,7 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
     first, second = np.flatnonzero(counts)[:2]
     moved[[first, second]] += [1, -1]
     cases = {
-        "no such table of token frequencies": None,
+        "this table of token frequencies does not exist": None,
         "is not a readable table": b"PAR1",
         "lacks the metadata tokens, tokenizer_fingerprint, corpus_digest": table.replace_schema_metadata(None),
         "its rows are not the ids": table.slice(1).replace_schema_metadata(metadata),
@@ -182,15 +180,15 @@ def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp
             read_frequencies(out, model)
 
 
-def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths) -> None:
+def test_the_start_token_policy_must_score_the_first_token(model: TokenizedModel, paths: DataPaths) -> None:
     build_frequencies(load_references()["mine"], model, paths, step())
     entry = model.entry.model_copy(update={"start_token_policy": "tokenizer"})
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
-    with pytest.raises(DataError, match="it needs the start-token policy 'always'"):
+    with pytest.raises(DataError, match="it requires the start-token policy 'always'"):
         find_frequencies(other, paths)
 
 
-def test_the_shipped_corpora() -> None:
+def test_the_shipped_configuration_has_these_corpora() -> None:
     shipped = load_references(ROOT / "config")
     assert list(shipped) == ["sotu", "c4_en", "chinesewebtext", "debian_reference_zh"]
     assert (shipped["c4_en"].hub, shipped["chinesewebtext"].hub) == ("allenai/c4", "CASIA-LM/ChineseWebText")
@@ -219,7 +217,7 @@ def test_a_wrong_entry_is_named(tmp_path: Path, fields: str, message: str) -> No
         load_references(tmp_path).get_entry("c")
 
 
-def test_names_and_places(tmp_path: Path) -> None:
+def test_names_and_paths_of_corpora(tmp_path: Path) -> None:
     file = tmp_path / "references.yaml"
     file.write_text("references:\n  a|b: {path: x, language: en, licence: l}\n")
     with pytest.raises(ConfigError, match="name: "):

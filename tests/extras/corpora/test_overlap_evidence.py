@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_corpora import search_texts, write_corpus
 
 from audit_pipeline.extras.corpora.alignment import (
     Alignment,
@@ -22,13 +23,11 @@ from audit_pipeline.extras.corpora.alignment import (
     find_longest_stretch,
     match_in_order,
 )
+from audit_pipeline.extras.corpora.config import choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.evidence_rule import compute_shared_threshold, find_question
-from audit_pipeline.extras.corpora.rules import choose_rule
 from audit_pipeline.extras.corpora.search import AuditedTexts, SearchResult, prepare_search, search_corpus, search_shard
-from audit_pipeline.extras.corpora.tables import build_overlap_tables
 from audit_pipeline.extras.corpora.text_index import PassageSet
-from audit_pipeline.tables import CORPUS_OVERLAP
 
 RULE = choose_rule()
 WORDS = [f"{first}{second}{third}" for first in "bdfgklm" for second in "aeiou" for third in "nrst"]
@@ -60,7 +59,7 @@ def test_a_longest_common_subsequence(own: list[int], other: list[int]) -> None:
 
 
 def align_numbers(own: Sequence[int], document: Sequence[int], least_seeds: int = 1) -> list[Alignment]:
-    """Align words given as numbers by their runs of five."""
+    """Align sequences of numbers by their common runs of five numbers."""
     seeds = [
         (place, word)
         for place in range(len(document) - 4)
@@ -72,7 +71,7 @@ def align_numbers(own: Sequence[int], document: Sequence[int], least_seeds: int 
     return align_copies(*hashes, Seeds(places, words, 5), 0.8, least_seeds)
 
 
-def test_words_that_are_replaced_added_or_left_out_are_aligned_in_order() -> None:
+def test_replaced_added_and_omitted_words_are_aligned_in_order() -> None:
     own = [*range(40)]
     edited = [word for word in own if word not in (7, 21)]
     edited[5], edited[30] = 100, 101
@@ -86,7 +85,7 @@ def test_groups_of_five_in_another_order_are_no_copy() -> None:
     own = [*range(40)]
     groups = [own[at : at + 5] for at in range(0, 40, 5)]
     swapped = [word for first, second in zip(groups[::2], groups[1::2], strict=True) for word in second + first]
-    # An order keeps one of each two groups; the longest stretch with 80% of its words has two groups side by side.
+    # A chain in order contains one group of each pair. The longest stretch with 80% matches has two adjacent groups.
     assert all(np.count_nonzero(copy.matched) <= 10 for copy in align_numbers(own, swapped))
 
 
@@ -96,15 +95,6 @@ def test_every_copy_in_a_document_is_aligned() -> None:
     assert [(copy.begin, copy.stop) for copy in copies] == [(0, 10), (60, 70)]
 
 
-def write_corpus(folder: Path, documents: Sequence[str], shards: int = 1) -> Path:
-    folder.mkdir()
-    cuts = [len(documents) * number // shards for number in range(shards + 1)]
-    for number, (begin, end) in enumerate(pairwise(cuts)):
-        lines = [json.dumps({"id": f"d{at}", "text": documents[at]}) + "\n" for at in range(begin, end)]
-        (folder / f"{number}.jsonl").write_text("".join(lines))
-    return folder
-
-
 def make_documents(seed: int, count: int = 300) -> list[str]:
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=30)) for _ in range(count)]
@@ -112,7 +102,7 @@ def make_documents(seed: int, count: int = 300) -> list[str]:
 
 @settings(max_examples=15)
 @given(st.integers(0, 1000), st.integers(1, 5))
-def test_frequencies_and_passages_do_not_depend_on_the_order(seed: int, shards: int) -> None:
+def test_the_order_of_shards_changes_neither_frequencies_nor_passages(seed: int, shards: int) -> None:
     draw = random.Random(seed)
     texts = [" ".join(draw.choices(WORDS[:8], k=draw.randint(1, 25))) for _ in range(6)] + [" ".join(WORDS[:20])]
     documents = [" ".join(draw.choices(WORDS[:8], k=40)) for _ in range(12)]
@@ -148,16 +138,14 @@ def test_frequencies_and_passages_do_not_depend_on_the_order(seed: int, shards: 
 
 
 def search(
-    tmp_path: Path, documents: Sequence[str], items: Sequence[str | tuple[str, str]], **options: Any
+    folder: Path, documents: Sequence[str], items: Sequence[str | tuple[str, str]], **options: Any
 ) -> tuple[SearchResult, list[dict[str, Any]]]:
-    """Search for items, each a text or a question and its answer; return the rows of corpus_overlap."""
-    questions = [item if isinstance(item, str) else f"{item[0]}\n" for item in items]
-    texts = [item if isinstance(item, str) else "\n".join(item) for item in items]
-    borders = [len(question) for question in questions]
-    corpus = open_sharded_corpus(str(write_corpus(tmp_path / "corpus", documents, 3)))
-    result = search_corpus(AuditedTexts(texts, borders, **options), corpus, RULE)
-    names = [("made", str(number)) for number in range(len(texts))]
-    return result, build_overlap_tables(result, names, "r")[CORPUS_OVERLAP].to_pylist()
+    """Search documents for items, which are texts or pairs of question and answer, by the rule of evidence."""
+    pairs = [item if isinstance(item, tuple) else (item, "") for item in items]
+    texts = [f"{question}\n{answer}" if answer else question for question, answer in pairs]
+    borders = [len(question) + bool(answer) for question, answer in pairs]
+    result, rows, _ = search_texts(folder, documents, AuditedTexts(texts, borders, **options), RULE, shards=3)
+    return result, rows
 
 
 QUESTION = (
@@ -231,7 +219,7 @@ def test_verdicts(
         ("?", None),
     ],
 )
-def test_which_sentence_is_the_question(text: str, question: str | None) -> None:
+def test_the_sentence_that_is_the_question(text: str, question: str | None) -> None:
     found = find_question(text)
     assert (None if found is None else text[slice(*found)]) == question
 
@@ -239,9 +227,9 @@ def test_which_sentence_is_the_question(text: str, question: str | None) -> None
 LICENCE = [f"licence{number} {word}" for number, word in enumerate(WORDS[60:100])]
 
 
-def test_own_words_within_a_shared_licence_are_found_by_themselves(tmp_path: Path) -> None:
+def test_own_words_within_a_shared_licence_are_found(tmp_path: Path) -> None:
     head, tail = " ".join(LICENCE[:30]), " ".join(LICENCE[30:])
-    # The licence's copies have all but the item's own words, which are less than a fifth of the stretch.
+    # The copies of the licence lack only the item's own words, which are less than a fifth of the stretch.
     documents = [*make_documents(3), *[f"{head} {tail}"] * 4, f"x {QUESTION} y"]
     result, [row] = search(tmp_path, documents, [f"{head} {QUESTION} {tail}"])
     assert verdict_of(row) == ("found", True, "text")
@@ -263,34 +251,33 @@ def test_documents_with_up_to_a_fifth_changed_are_counted(tmp_path: Path) -> Non
     assert max(kept.documents for kept in result.passages) == len(copies) + 1
 
 
-def test_what_several_items_of_a_test_set_share_says_nothing(tmp_path: Path) -> None:
+def test_text_in_several_items_of_a_test_set_is_no_evidence(tmp_path: Path) -> None:
     template = "decide whether the proposition below follows logically from these numbered premises alone"
     items = [f"{template} {' '.join(WORDS[at : at + 4])}" for at in (0, 50)]
     documents = [*make_documents(2), f"{template} and other words"]
-    for name in "abc":
-        (tmp_path / name).mkdir()
     _, rows = search(tmp_path / "a", documents, items)
     assert [verdict_of(row)[0] for row in rows] == ["shared text", "shared text"]
-    # Of two test sets that hold alike items neither has it twice.
+    # If the items belong to two test sets, neither set repeats the template.
     _, rows = search(tmp_path / "b", documents, items, sets=[0, 1])
     assert [row["verdict"] for row in rows] == ["found", "found"]
-    # The same item twice is one.
+    # A repeated item counts once.
     _, rows = search(tmp_path / "c", documents, [template, template])
     assert [row["verdict"] for row in rows] == ["found", "found"]
 
 
-def test_documents_that_are_expected_to_hold_the_words(tmp_path: Path) -> None:
+def test_the_expected_number_of_documents_with_the_words(tmp_path: Path) -> None:
     documents = ["the xylem"] * 3 + ["the"] * 5 + ["the phloem carries sugar 7 a", "none of it"]
     _, [row] = search(tmp_path, documents, ["the phloem carries sugar 7 a"])
-    # Of 10 documents 9 hold "the", one each of the others; 7 and a are no evidence. One more is added to each count.
+    # Nine of ten documents contain "the", and one contains each other word. 7 and "a" are no evidence. The text itself
+    # counts as one more document.
     expected = 10 * (10 / 11) * (2 / 11) ** 3
-    # It is all of a document, which begins and ends where a sentence does, and four words stand in one of 24 orders.
+    # The passage is a whole sentence, and its four words have 24 possible orders.
     assert row["by_chance"] == pytest.approx(0.01 / 24 * expected)
     assert row["verdict"] == "found"
 
 
 @pytest.mark.parametrize(("documents", "expected"), [(1, 3), (400, 3), (2500, 4), (10**6, 10), (10**9, 32)])
-def test_in_how_many_documents_a_run_is_shared(documents: int, expected: int) -> None:
+def test_the_threshold_of_shared_text(documents: int, expected: int) -> None:
     assert compute_shared_threshold(documents) == expected
 
 

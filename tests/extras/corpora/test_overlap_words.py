@@ -1,4 +1,4 @@
-"""What a word is, where it stands, and the hashes of words and of runs of words."""
+"""Words of a text, their positions, and the hashes of words and of runs of words."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def words_of(text: str) -> list[str]:
         ("x\ud800y", ["x", "y"]),
     ],
 )
-def test_words_and_their_places(text: str, words: list[str]) -> None:
+def test_words_and_their_positions(text: str, words: list[str]) -> None:
     assert words_of(text) == words
 
 
 @given(st.lists(SENTENCES, max_size=4))
-def test_the_same_words_have_the_same_hash_wherever_they_stand(texts: list[str]) -> None:
+def test_equal_words_have_equal_hashes_in_every_text(texts: list[str]) -> None:
     words, first_word = hash_words_of_texts(texts)
     assert len(first_word) == len(texts) + 1
     for number, text in enumerate(texts):
@@ -48,7 +48,7 @@ def test_the_same_words_have_the_same_hash_wherever_they_stand(texts: list[str])
     assert np.array_equal(np.concatenate([*lower, np.empty(0, np.uint64)]), words.hashes)
 
 
-def test_neither_case_nor_the_form_of_a_character_matters() -> None:
+def test_case_and_form_of_a_character_do_not_matter() -> None:
     groups = []
     for character in map(chr, [*range(0xD800), *range(0xE000, 0x20000)]):
         spelling = f"x{character}y"
@@ -85,12 +85,12 @@ def test_two_spellings_of_a_text_have_the_same_words(text: str, other: str) -> N
     ("text", "words"),
     [("\u00adGroß\u00ade, ẞ", ["Groß\u00ade", "ẞ"]), ("ﬁn ŉa\u200b b", ["ﬁn", "ŉa", "b"]), ("i̇ x", ["i", "x"])],
 )
-def test_places_of_folded_words_are_those_of_the_given_text(text: str, words: list[str]) -> None:
+def test_positions_of_folded_words_are_in_the_original_text(text: str, words: list[str]) -> None:
     assert words_of(text) == words
 
 
 @given(SENTENCES)
-def test_clusters_are_those_of_the_whole_text(text: str) -> None:
+def test_clusters_cover_the_whole_text(text: str) -> None:
     starts, ends = map_to_original(text)
     normal = unicodedata.normalize("NFKC", text)
     assert len(starts) == len(ends) == len(normal)
@@ -100,7 +100,7 @@ def test_clusters_are_those_of_the_whole_text(text: str) -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 9))
-def test_runs_are_equal_where_their_words_are(numbers: list[int], n: int) -> None:
+def test_runs_are_equal_if_their_words_are(numbers: list[int], n: int) -> None:
     values = np.array([11, 22, 33, 44], np.uint64)[np.array(numbers, np.int64)]
     runs = hash_runs(values, n)
     expected = [tuple(numbers[at : at + n]) for at in range(len(numbers) - n + 1)]

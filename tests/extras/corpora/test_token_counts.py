@@ -1,4 +1,4 @@
-"""Counting tokens: every occurrence, no special token, one table for one tokenizer, and from a checkpoint the same."""
+"""The count of tokens: every occurrence except special tokens, one table per tokenizer, and resumable."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from made_files import write_rows
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
@@ -33,51 +34,47 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 TEXTS = ["the nets and the boats", "the nets", "café 😀 12, 345!", "!!", "a" * 300]
 
 
-def ids_of(model: TokenizedModel, text: str) -> list[int]:
-    return list(model.tokenizer.encode([text], add_special_tokens=False)[0].ids)
-
-
 @pytest.fixture(scope="module")
 def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> TokenizedModel:
     return tiny("llama")[0]
 
 
-def brute_force(model: TokenizedModel, texts: list[str]) -> Counter[int]:
-    special = model.tokenizer.special_ids
-    ids = (one for text in texts for one in ids_of(model, text))
-    return Counter(one for one in ids if one not in special)
+def encode(model: TokenizedModel, text: str) -> list[int]:
+    return list(model.tokenizer.encode([text], add_special_tokens=False)[0].ids)
 
 
-def as_counter(counts: object) -> Counter[int]:
-    return Counter({place: int(number) for place, number in enumerate(counts) if number})  # type: ignore[call-overload]
+def count_by_definition(model: TokenizedModel, texts: list[str], limit: int | None = None) -> list[int]:
+    """Count every token except special tokens."""
+    counts = Counter(token for text in texts for token in encode(model, text)[:limit])
+    size = max(model.vocab_size, len(model.tokenizer))
+    return [0 if token in model.tokenizer.special_ids else counts[token] for token in range(size)]
 
 
-def jsonl(path: Path, texts: list[str]) -> Path:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    return path
+def write_texts(path: Path, texts: list[str]) -> Path:
+    return write_rows(path, [{"text": text} for text in texts])
 
 
 @max_examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=5))
-def test_counts_equal_brute_force(model: TokenizedModel, tmp_path: Path, texts: list[str]) -> None:
+def test_counts_follow_their_definition(model: TokenizedModel, tmp_path: Path, texts: list[str]) -> None:
     texts = ["!", *(text for text in texts if text.strip())]
-    count = count_corpus(model, jsonl(tmp_path / "texts.jsonl", texts))
-    assert as_counter(count.counts) == brute_force(model, texts)
+    count = count_corpus(model, write_texts(tmp_path / "texts.jsonl", texts))
+    assert count.counts.tolist() == count_by_definition(model, texts)
     assert count.documents == len(texts)
 
 
-def test_special_tokens_are_left_out_even_where_a_text_spells_them(model: TokenizedModel, tmp_path: Path) -> None:
-    [special] = ids_of(model, "<|endoftext|>")
-    # Token id 0 is an ordinary token, '!'.
+def test_special_tokens_in_a_text_are_not_counted(model: TokenizedModel, tmp_path: Path) -> None:
+    [special] = encode(model, "<|endoftext|>")
+    # The token with id 0 is '!', which is no special token.
     text = "<|endoftext|> and <s> nets </s>!"
-    counts = count_corpus(model, jsonl(tmp_path / "texts.jsonl", [text])).counts
+    counts = count_corpus(model, write_texts(tmp_path / "texts.jsonl", [text])).counts
     assert counts[special] == 0
     assert not any(counts[one] for one in model.tokenizer.special_ids)
-    assert counts.sum() == sum(brute_force(model, [text]).values()) > 0
+    assert counts.sum() == sum(count_by_definition(model, [text])) > 0
     assert counts[0] == 1
 
 
-def test_a_folder_is_counted_file_by_file_and_what_is_bad_is_named(model: TokenizedModel, tmp_path: Path) -> None:
+def test_unreadable_rows_and_files_of_a_folder_are_named(model: TokenizedModel, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     (corpus / "deeper").mkdir(parents=True)
     (corpus / "a.jsonl").write_text(json.dumps({"text": TEXTS[0], "n": 1}) + "\n{broken\n")
@@ -86,15 +83,15 @@ def test_a_folder_is_counted_file_by_file_and_what_is_bad_is_named(model: Tokeni
     (corpus / "deeper" / "d.txt").write_bytes(f"{TEXTS[2]}\n".encode() + b"\xff\xfe broken\n" + TEXTS[3].encode())
     (corpus / "notes.md").write_text("not read")
     counted = count_corpus(model, corpus)
-    assert as_counter(counted.counts) == brute_force(model, TEXTS[:4])
+    assert counted.counts.tolist() == count_by_definition(model, TEXTS[:4])
     assert (counted.documents, counted.skipped.count) == (4, 4)
-    assert counted.tokens == sum(brute_force(model, TEXTS[:4]).values())
+    assert counted.tokens == sum(count_by_definition(model, TEXTS[:4]))
     assert counted.bytes == sum(len(text.encode()) for text in TEXTS[:4])
     assert [row.location for row in counted.skipped.first] == ["a.jsonl:2", "b.csv:3", "c.txt", "deeper/d.txt:2"]
     assert counted.skipped.first[2].reason == "the file holds no rows"
 
 
-def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedModel, tmp_path: Path) -> None:
+def test_the_table_contains_tokens_and_metadata(model: TokenizedModel, tmp_path: Path) -> None:
     file = tmp_path / "corpus.txt"
     file.write_text("\n".join(TEXTS))
     counted = count_corpus(model, file, limits=CountLimits(max_tokens_per_document=1024))
@@ -128,27 +125,26 @@ def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedMod
 
 
 def test_limits(model: TokenizedModel, tmp_path: Path) -> None:
-    file = jsonl(tmp_path / "corpus.jsonl", TEXTS)
+    file = write_texts(tmp_path / "corpus.jsonl", TEXTS)
     first = count_corpus(model, file, limits=CountLimits(max_documents=2))
-    assert as_counter(first.counts) == brute_force(model, TEXTS[:2])
-    # The first text has 22 bytes; the second one passes 23 and counts, the third does not.
+    assert first.counts.tolist() == count_by_definition(model, TEXTS[:2])
+    # The first text has 22 bytes. The second text exceeds 23 bytes and counts, and the third does not count.
     some = count_corpus(model, file, limits=CountLimits(max_bytes=23))
     assert (some.documents, some.bytes) == (2, 30)
     cut = count_corpus(model, file, limits=CountLimits(max_tokens_per_document=2))
-    ids = [ids_of(model, text)[:2] for text in TEXTS]
-    assert as_counter(cut.counts) == Counter(one for text in ids for one in text)
+    assert cut.counts.tolist() == count_by_definition(model, TEXTS, limit=2)
     assert cut.way == "every text"
 
 
 @pytest.mark.parametrize("killed_after", [1, 3, 4, 6])
-def test_a_killed_count_goes_on_and_gives_the_same_counts(
+def test_a_killed_count_continues_and_has_the_same_counts(
     model: TokenizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
 ) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    jsonl(corpus / "a.jsonl", TEXTS[:2])
+    write_texts(corpus / "a.jsonl", TEXTS[:2])
     (corpus / "b.jsonl").write_text("{broken\n")
-    jsonl(corpus / "c.jsonl", TEXTS[2:])
+    write_texts(corpus / "c.jsonl", TEXTS[2:])
     whole = count_corpus(model, corpus)
     monkeypatch.setattr(token_count, "CHECKPOINT_SECONDS", 0.0)
     told: list[CorpusCount] = []
@@ -185,7 +181,7 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
 
     monkeypatch.setattr(token_count, "corpus_from_files", seen)
     again = count_to_file(model, corpus, out)
-    # A file that cannot be read is named in one item more: it broke off behind its one broken row.
+    # An unreadable file yields one more skipped item after its broken row.
     assert len(read) == len(TEXTS) + whole.skipped.count - killed_after
     assert np.array_equal(again.counts, whole.counts)
     assert (again.documents, again.bytes) == (whole.documents, whole.bytes)
@@ -194,11 +190,11 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
     assert pq.read_table(out).column("count").to_pylist() == whole.counts.tolist()
 
 
-def test_a_checkpoint_of_something_else_is_not_taken(
+def test_a_checkpoint_of_another_corpus_is_not_used(
     model: TokenizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_count, "CHECKPOINT_SECONDS", 0.0)
-    corpus = jsonl(tmp_path / "corpus.jsonl", TEXTS)
+    corpus = write_texts(tmp_path / "corpus.jsonl", TEXTS)
     out = tmp_path / "out.parquet"
 
     def kill(so_far: CorpusCount) -> None:
@@ -207,17 +203,17 @@ def test_a_checkpoint_of_something_else_is_not_taken(
 
     with pytest.raises(KeyboardInterrupt):
         count_to_file(model, corpus, out, on_progress=kill)
-    jsonl(corpus, TEXTS[3:])
-    assert as_counter(count_to_file(model, corpus, out).counts) == brute_force(model, TEXTS[3:])
+    write_texts(corpus, TEXTS[3:])
+    assert count_to_file(model, corpus, out).counts.tolist() == count_by_definition(model, TEXTS[3:])
     locate_checkpoint(out).write_bytes(b"cut short")
-    assert as_counter(count_to_file(model, corpus, out).counts) == brute_force(model, TEXTS[3:])
+    assert count_to_file(model, corpus, out).counts.tolist() == count_by_definition(model, TEXTS[3:])
 
 
-def test_a_checkpoint_with_a_changed_byte_is_not_taken(
+def test_a_checkpoint_with_a_changed_byte_is_not_used(
     model: TokenizedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_count, "CHECKPOINT_SECONDS", 0.0)
-    corpus, out = jsonl(tmp_path / "corpus.jsonl", TEXTS), tmp_path / "out.parquet"
+    corpus, out = write_texts(tmp_path / "corpus.jsonl", TEXTS), tmp_path / "out.parquet"
 
     def kill(so_far: CorpusCount) -> None:
         if so_far.documents == 2:
@@ -225,18 +221,18 @@ def test_a_checkpoint_with_a_changed_byte_is_not_taken(
 
     with pytest.raises(KeyboardInterrupt):
         count_to_file(model, corpus, out, on_progress=kill)
-    # The number of documents so far: it is in the footer, which no checksum of Parquet's covers.
+    # No checksum of Parquet covers the number of documents in the footer.
     content = locate_checkpoint(out).read_bytes()
     assert b'"documents": 2' in content
     locate_checkpoint(out).write_bytes(content.replace(b'"documents": 2', b'"documents": 3'))
     again = count_to_file(model, corpus, out)
     assert again.documents == len(TEXTS)
-    assert as_counter(again.counts) == brute_force(model, TEXTS)
+    assert again.counts.tolist() == count_by_definition(model, TEXTS)
 
 
-def test_what_cannot_be_counted(model: TokenizedModel, tmp_path: Path) -> None:
+def test_files_without_texts_cannot_be_counted(model: TokenizedModel, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("not read")
-    with pytest.raises(DataError, match=r"notes\.md: cannot tell its format from its name"):
+    with pytest.raises(DataError, match=r"notes\.md: unknown file format"):
         count_corpus(model, tmp_path / "notes.md")
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(DataError, match=r"empty\.txt: none of its 1 rows .*, empty.txt: the file holds no rows"):

@@ -1,4 +1,4 @@
-"""Packs: what they hold, that their findings follow from them, and that every change is named."""
+"""Packs: their files, the findings that follow from them, and the check that names every change."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import base64
 import json
 import re
 import shutil
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import bagit
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,10 +30,11 @@ from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
 from audit_pipeline.store.files import read_json, write_json, write_table
 from audit_pipeline.store.ledger import LineageStep
-from audit_pipeline.tables import PLANS, SCORES, Pair, canonical_json
+from audit_pipeline.tables import SCORES, Pair, canonical_json
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 PAIR = Pair("made_8", "tiny")
+ChangePack = Callable[[Callable[[Path], object]], Path]
 
 
 def pack(workspace: Workspace, out: Path) -> Path:
@@ -51,33 +50,12 @@ def failed(checks: list[PackCheck]) -> dict[str, str]:
     return {check.what: check.message for check in checks if check.ok is False}
 
 
-@pytest.fixture
-def change(tmp_path: Path) -> Callable[..., Path]:
-    """Packs a pack again after a change of its payload that the bag's digests follow."""
-
-    def change_pack(file: Path, apply: Callable[[Path], object]) -> Path:
-        folder = tmp_path / "opened"
-        with zipfile.ZipFile(file) as archive:
-            archive.extractall(folder)
-        [bag] = folder.iterdir()
-        apply(bag / "data")
-        bagit.Bag(str(bag)).save(manifests=True)
-        changed = tmp_path / "changed.zip"
-        with zipfile.ZipFile(changed, "w") as archive:
-            for path in sorted(path for path in bag.rglob("*") if path.is_file()):
-                archive.write(path, path.relative_to(folder))
-        return changed
-
-    return change_pack
-
-
-def only(folder: Path, pattern: str) -> Path:
-    [found] = folder.rglob(pattern)
-    return found
-
-
-def run_file(payload: Path, table: str) -> Path:
-    return only(payload / "workspace" / "data" / table, "*.parquet")
+def change_column(payload: Path, table: str, column: str, change: Callable[[pa.ChunkedArray], pa.Array]) -> None:
+    """Change a column of the only file of a table."""
+    [file] = (payload / "workspace" / "data" / table).rglob("*.parquet")
+    rows = pq.read_table(file, partitioning=None)
+    place = rows.schema.get_field_index(column)
+    write_table(file, rows.set_column(place, rows.schema.field(column), change(rows[column])))
 
 
 def test_a_pack_is_verified_without_its_workspace_and_without_the_model(
@@ -105,7 +83,7 @@ def test_a_pack_is_verified_without_its_workspace_and_without_the_model(
     ],
     ids=["removed", "exchanged"],
 )
-def test_a_ledger_of_other_lines_is_named(
+def test_a_removed_or_moved_line_of_the_ledger_is_named(
     workspace: Workspace, tmp_path: Path, change_lines: Callable[[list[bytes]], list[bytes]]
 ) -> None:
     file = workspace.paths.ledger_file
@@ -114,39 +92,16 @@ def test_a_ledger_of_other_lines_is_named(
     assert "does not follow the line before it" in told
 
 
-def raise_scores(payload: Path) -> None:
-    file = run_file(payload, "scores")
-    rows = pq.read_table(file)
-    place = rows.schema.get_field_index("score")
-    write_table(file, rows.set_column(place, rows.schema.field("score"), pc.add(rows["score"], 0.001)))
+def raise_scores_and_change_plan(payload: Path) -> None:
+    change_column(payload, "scores", "score", lambda scores: pc.add(scores, 0.001))
+    change_column(payload, "plans", "plan", lambda plans: pc.replace_substring(plans, '"min_k_plus_plus"', '"loss"'))
 
 
 def change_statistics(payload: Path) -> None:
-    file = only(payload / "workspace" / "data" / "token_statistics" / "kind=base", "part-*.parquet")
-    rows = pq.read_table(file)
-    values = pa.array([[value - 1 for value in row] for row in rows["logprob"].to_pylist()], rows["logprob"].type)
-    place = rows.schema.get_field_index("logprob")
-    write_table(file, rows.set_column(place, rows.schema.field("logprob"), values))
+    def lower(logprobs: pa.ChunkedArray) -> pa.Array:
+        return pa.array([[value - 1 for value in row] for row in logprobs.to_pylist()], logprobs.type)
 
-
-def change_plan(payload: Path, **changes: str) -> None:
-    file = run_file(payload, "plans")
-    [row] = pq.read_table(file).to_pylist()
-    headline = row["plan"].replace('"headline":"min_k_plus_plus"', '"headline":"loss"')
-    write_table(file, pa.Table.from_pylist([{**row, **(changes or {"plan": headline})}], PLANS.schema))
-
-
-def raise_scores_and_change_plan(payload: Path) -> None:
-    raise_scores(payload)
-    change_plan(payload)
-
-
-def remove_plans(payload: Path) -> None:
-    shutil.rmtree(payload / "workspace" / "data" / "plans")
-
-
-def name_no_benchmark(payload: Path) -> None:
-    write_json(payload / "pack.json", {**read_json(payload / "pack.json"), "benchmarks": []})
+    change_column(payload, "token_statistics/kind=base", "logprob", lower)
 
 
 @pytest.mark.parametrize(
@@ -161,26 +116,36 @@ def name_no_benchmark(payload: Path) -> None:
             },
         ),
         (change_statistics, {"tables against lineage": "token_statistics/", "findings of made_8": ""}),
-        (remove_plans, {"tables against lineage": "plans of made_8|tiny is missing"}),
-        (name_no_benchmark, {"everything else": "pack.json names no benchmark"}),
+        (
+            lambda payload: shutil.rmtree(payload / "workspace" / "data" / "plans"),
+            {"tables against lineage": "plans of made_8|tiny is missing"},
+        ),
+        (
+            lambda payload: write_json(payload / "pack.json", {**read_json(payload / "pack.json"), "benchmarks": []}),
+            {"everything else": "pack.json names no benchmark"},
+        ),
     ],
+    ids=["scores and plan", "statistics", "no plans", "no benchmark"],
 )
-def test_a_change_is_named_even_where_the_bag_was_written_anew(
-    packed: Path, change: Callable[..., Path], apply: Callable[[Path], None], named: dict[str, str]
+def test_a_change_is_named_even_if_the_digests_of_the_bag_follow_it(
+    packed: Path, change_pack: ChangePack, apply: Callable[[Path], None], named: dict[str, str]
 ) -> None:
-    told = failed(verify(change(packed, apply)))
+    told = failed(verify(change_pack(apply)))
     assert told.keys() == named.keys()
     assert all(words in told[what] for what, words in named.items())
 
 
-def test_a_timestamp_of_another_digest_is_named(packed: Path, tmp_path: Path, change: Callable[..., Path]) -> None:
+def test_a_timestamp_of_another_digest_is_named(packed: Path, tmp_path: Path, change_pack: ChangePack) -> None:
     authority = make_authority(tmp_path / "authority")
     answer = base64.b64encode(authority.stamp_content(b"another plan")).decode()
-    told = failed(verify(change(packed, lambda payload: change_plan(payload, timestamp=answer))))
+    file = change_pack(
+        lambda payload: change_column(payload, "plans", "timestamp", lambda stamps: pa.array([answer], stamps.type))
+    )
+    told = failed(verify(file))
     assert "of another digest" in told["plan of made_8"]
 
 
-def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Workspace, tmp_path: Path) -> None:
+def test_the_verifiers_seed_selects_the_texts_and_windows_to_run_again(workspace: Workspace, tmp_path: Path) -> None:
     file = pack(workspace, tmp_path / "pack.zip")
     weights = load_models().get_entry("tiny")
     again = {check.what: check for check in verify(file, PackRerun(3, 11, weights)) if "run again" in check.what}
@@ -192,11 +157,11 @@ def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Worksp
     other = weights.model_copy(update={"path": save_model(tmp_path / "other", seed=9)})
     [refused] = [check for check in verify(file, PackRerun(3, 11, other)) if "run again" in check.what]
     assert refused.ok is False
-    assert "is another model" in refused.message
+    assert "is not the model of the pack" in refused.message
 
 
-def test_a_pack_names_no_server_and_no_code_that_is_used(
-    packed: Path, tmp_path: Path, change: Callable[..., Path]
+def test_servers_and_code_that_a_changed_pack_names_are_not_used(
+    packed: Path, tmp_path: Path, change_pack: ChangePack
 ) -> None:
     def add_code(payload: Path) -> None:
         config = payload / "workspace" / "config" / "models.yaml"
@@ -206,7 +171,7 @@ def test_a_pack_names_no_server_and_no_code_that_is_used(
         (kept / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "evil.Config"}}))
         (kept / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
 
-    checks = verify(change(packed, add_code))
+    checks = verify(change_pack(add_code))
     assert failed(checks) == {}
     assert not (tmp_path / "ran").exists()
 
@@ -215,10 +180,10 @@ def test_a_pack_names_no_server_and_no_code_that_is_used(
         config.write_text(yaml.safe_dump({"models": {"tiny": {"hub": "evil/one"}}}))
 
     shutil.rmtree(tmp_path / "opened")
-    assert "without its card" in failed(verify(change(packed, drop_card)))["everything else"]
+    assert "without its card" in failed(verify(change_pack(drop_card)))["everything else"]
 
 
-def test_entries_keep_what_decides_numbers_alone() -> None:
+def test_packed_entries_contain_only_fields_that_affect_results() -> None:
     endpoint = {"url": "https://evil.example", "key_env": "SECRET", "model": "m"}
     one = {"card": "c", "endpoint": endpoint, "backend": "openai", "reference_model": "evil/model", "path": "/p"}
     two = {"card": "d", "dtype": "bfloat16", "reference_model": "one"}
@@ -228,7 +193,7 @@ def test_entries_keep_what_decides_numbers_alone() -> None:
 
 
 def seal_another(workspace: Workspace, suffix: int, **changes: object) -> SealedPlan:
-    """A plan of the pair as if its search had suffixes of this length."""
+    """Seal another plan of the pair, for a search with suffixes of this length."""
     config = workspace.config / "benchmarks.yaml"
     config.write_text(re.sub("suffix: [0-9]+", f"suffix: {suffix}", config.read_text()))
     model = workspace.model("tiny")
@@ -237,59 +202,42 @@ def seal_another(workspace: Workspace, suffix: int, **changes: object) -> Sealed
     return plan
 
 
-def plan_checks(file: Path) -> dict[str, PackCheck]:
-    """The checks of plans, by the sha256 that each names."""
-    checks = [check for check in verify(file) if check.what.startswith("plan")]
-    return {re.search("sha256 ([0-9a-f]{64})", check.message)[1]: check for check in checks}  # type: ignore[index]
-
-
-def test_a_plan_that_came_after_the_findings_is_no_plan_of_them(workspace: Workspace, tmp_path: Path) -> None:
+def test_late_and_foreign_plans_do_not_count(workspace: Workspace, tmp_path: Path) -> None:
     first = read_last_plan(PAIR, workspace.paths)
     assert first is not None
-    late = seal_another(workspace, 9, sealed_at=datetime(2020, 1, 1, tzinfo=UTC))
-    file = pack(workspace, tmp_path / "pack.zip")
-    checks = plan_checks(file)
-    assert {sha256: check.ok for sha256, check in checks.items()} == {first.sha256: True, late.sha256: None}
-    assert checks[late.sha256].message.startswith("not planned beforehand: by the lineage it came after ")
-    result = workspace.run("verify", file)
+    moment = datetime(2020, 1, 1, tzinfo=UTC)
+    foreign = SealedPlan(canonical_json({**first.fields, "model_fingerprint": "f" * 40}), moment)
+    write_plan(foreign, PAIR, workspace.model("tiny"), workspace.paths)
+    late = seal_another(workspace, 9, sealed_at=moment)
+    evaluate_pair(PAIR, workspace.model("tiny"), workspace.paths, LineageStep.now("later", "evaluations", "3"))
+    result = workspace.run("verify", pack(workspace, tmp_path / "pack.zip"), "--json")
     assert result.exit_code == 0, result.output
-    assert "--  plan of made_8" in result.output
+    checks = json.loads(result.stdout)["checks"]
+    plans = {plan: check for plan in (first, foreign, late) for check in checks if plan.sha256 in check["words"]}
+    assert [check["ok"] for check in plans.values()] == [True, None, None]
+    assert "plan and findings differ in model fingerprint" in plans[foreign]["words"]
+    assert plans[late]["words"].startswith("not planned beforehand: by the lineage, the plan is newer than ")
+    assert [check["ok"] for check in checks if check["what"] == "earlier runs of made_8"] == [None]
 
 
-def test_a_plan_that_was_replaced_is_no_plan_of_the_findings(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_replaced_plan_does_not_count(workspace: Workspace, tmp_path: Path) -> None:
     replaced, last = seal_another(workspace, 9), seal_another(workspace, 7)
     step = LineageStep.now("again", "scores", SCORES_VERSION)
     score_and_store_pair(PAIR, workspace.model("tiny"), workspace.paths, step)
-    checks = plan_checks(pack(workspace, tmp_path / "pack.zip"))
-    words = "another plan was sealed after it and before the findings"
-    assert words in checks[replaced.sha256].message
-    assert words not in checks[last.sha256].message
-    assert checks[last.sha256].ok is None, "the model had been run on its texts before"
+    checks = verify(pack(workspace, tmp_path / "pack.zip"))
+    words = "another plan was sealed between this plan and the findings"
+    assert [words in check.message for check in checks if replaced.sha256 in check.message] == [True]
+    [check] = [check for check in checks if last.sha256 in check.message]
+    assert words not in check.message
+    assert check.ok is None, "the model had been run on its texts before"
 
 
-def test_a_plan_of_another_model_is_no_plan_of_the_findings(workspace: Workspace, tmp_path: Path) -> None:
-    content = read_last_plan(PAIR, workspace.paths).content  # type: ignore[union-attr]
-    other = SealedPlan(
-        canonical_json({**json.loads(content), "model_fingerprint": "f" * 40}), datetime(2020, 1, 1, tzinfo=UTC)
-    )
-    write_plan(other, PAIR, workspace.model("tiny"), workspace.paths)
-    check = plan_checks(pack(workspace, tmp_path / "pack.zip"))[other.sha256]
-    assert check.ok is None
-    assert "the findings have another model fingerprint" in check.message
-
-
-def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:
-    evaluate_pair(PAIR, workspace.model("tiny"), workspace.paths, LineageStep.now("later", "evaluations", "3"))
-    checks = {check.what: check for check in verify(pack(workspace, tmp_path / "pack.zip"))}
-    assert failed(list(checks.values())) == {}
-    assert checks["earlier runs of made_8"].ok is None
-
-
-def test_a_difference_is_found_whatever_the_order_and_the_run() -> None:
+def test_the_order_of_rows_and_the_run_id_are_no_difference() -> None:
     def scores(*values: float, run_id: str) -> pa.Table:
         return scores_table(score(str(number), value, run_id=run_id) for number, value in enumerate(values))
 
     packed = scores(1.0, 2.0, run_id="one")
     assert find_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
     assert find_difference(SCORES, packed, scores(1.0, 2.5, run_id="two")) == "score differs, by up to 0.5"
-    assert find_difference(SCORES, packed, scores(1.0, run_id="two")) == "2 rows are packed, 1 are computed again"
+    difference = find_difference(SCORES, packed, scores(1.0, run_id="two"))
+    assert difference == "2 rows are packed, but 1 rows were computed again"

@@ -1,4 +1,4 @@
-"""Plans: what they hold, when they are sealed anew, and how a change is found."""
+"""Sealed plans: their content, when a new plan is sealed, and the check that finds a change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def last_plan(workspace: Workspace) -> SealedPlan:
     return plan
 
 
-def test_a_plan_names_texts_settings_model_and_code(workspace: Workspace) -> None:
+def test_a_plan_contains_texts_settings_model_and_code(workspace: Workspace) -> None:
     plan = json.loads(last_plan(workspace).content)
     documents = {
         row["document_id"]: row["text"] for row in read_documents(workspace.paths, "release_notes").to_pylist()
@@ -56,7 +56,7 @@ def test_a_plan_names_texts_settings_model_and_code(workspace: Workspace) -> Non
     assert plan["texts_in_cache"] == 0
 
 
-def test_the_same_plan_is_not_sealed_twice_and_another_one_is(workspace: Workspace) -> None:
+def test_only_a_different_plan_is_sealed_again(workspace: Workspace) -> None:
     first = last_plan(workspace)
     same, is_new = seal_plan(PAIR, workspace.model("tiny"), workspace.paths, None)
     assert not is_new
@@ -72,18 +72,18 @@ def test_the_same_plan_is_not_sealed_twice_and_another_one_is(workspace: Workspa
     assert explain_late_plan(first, PAIR, workspace.paths) == []
     late = replace(first, timestamp=Timestamp(b"", datetime.max.replace(tzinfo=UTC), None))
     assert explain_late_plan(late, PAIR, workspace.paths) == [
-        "2 run(s) of this model on these texts came before it or its timestamp"
+        "2 run(s) of this model on these texts are older than the plan or its timestamp"
     ]
     assert explain_late_plan(other, PAIR, workspace.paths) == [
-        "2 run(s) of this model on these texts came before it or its timestamp",
-        f"the model’s cache had {cached} of its texts and documents before it",
+        "2 run(s) of this model on these texts are older than the plan or its timestamp",
+        f"{cached} of the plan's texts and documents were in the model's cache before the plan",
     ]
     again = workspace.run("seal", "--model", "tiny", "--benchmark", "made_8")
     assert again.exit_code == 0
     assert "made_8: not planned beforehand: 2 run(s) of this model" in again.output
 
 
-def test_a_plan_without_a_timestamp_is_sealed_anew_with_one(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_plan_without_a_timestamp_is_sealed_again_with_a_timestamp(workspace: Workspace, tmp_path: Path) -> None:
     before = last_plan(workspace)
     with serve_authority(make_authority(tmp_path / "authority")) as authority:
         plan, is_new = seal_plan(PAIR, workspace.model("tiny"), workspace.paths, authority.url)
@@ -94,12 +94,12 @@ def test_a_plan_without_a_timestamp_is_sealed_anew_with_one(workspace: Workspace
         assert seal_plan(PAIR, workspace.model("tiny"), workspace.paths, authority.url) == (plan, False)
 
 
-def test_a_timestamp_that_was_changed_is_named(workspace: Workspace) -> None:
+def test_a_changed_timestamp_is_refused(workspace: Workspace) -> None:
     [row] = rows_of_plans(workspace)
     with pytest.raises(DataError, match="no response of a timestamp authority"):
         plan_from_row({**row, "timestamp": "bm90IGEgdGltZXN0YW1w"})
 
 
-def test_a_benchmark_that_is_not_built_has_no_plan(workspace: Workspace) -> None:
+def test_an_unbuilt_benchmark_has_no_plan(workspace: Workspace) -> None:
     with pytest.raises(DataError, match="has not been built yet"):
         compose_plan(Pair("made_9", "tiny"), workspace.model("tiny"), workspace.paths)

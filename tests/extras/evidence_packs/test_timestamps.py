@@ -1,4 +1,4 @@
-"""Timestamps: asked of an authority on loopback, read, and checked against its certificate."""
+"""Timestamps: the request to an authority on loopback, the response, and the check against its certificate."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TimestampAut
         yield served
 
 
-def test_an_authority_stamps_a_digest_and_its_certificate_confirms_it(authority: TimestampAuthority) -> None:
+def test_the_certificate_of_an_authority_confirms_its_timestamp(authority: TimestampAuthority) -> None:
     stamp = request_timestamp(authority.url, CONTENT)
-    assert stamp.authority == "CN=Test authority"
+    assert stamp.authority == "CN=Test"
     assert stamp.time.tzinfo is not None
     require_signature(stamp.response, CONTENT, authority.certificates)
     assert read_timestamp(stamp.response, CONTENT) == stamp
 
 
-def test_a_signature_of_somebody_else_is_refused(authority: TimestampAuthority, tmp_path: Path) -> None:
+def test_the_certificate_of_another_authority_is_refused(authority: TimestampAuthority, tmp_path: Path) -> None:
     stranger = make_authority(tmp_path / "stranger")
     answer = authority.stamp_content(CONTENT)
     with pytest.raises(DataError, match="cannot be confirmed"):
@@ -54,6 +54,6 @@ def test_bytes_that_are_no_timestamp_are_refused() -> None:
         read_timestamp(b"<html>not found</html>", CONTENT)
 
 
-def test_an_authority_that_does_not_answer_is_named() -> None:
+def test_an_unreachable_authority_is_reported() -> None:
     with pytest.raises(AuthorityError, match="cannot be reached"):
         request_timestamp("http://127.0.0.1:9/", CONTENT)

@@ -1,16 +1,15 @@
-"""Which changes of findings an alert reports, in which words."""
+"""The changes of findings that an alert reports."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.maintenance.alerts import WatchedFinding, compare_findings, read_findings
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.extras.maintenance.sensors import WatchedFinding, compare_findings, read_findings
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 
 LOSS = WatchedFinding("tiny", "notes_32", "loss", 0.6, 0.55, 0.65, "mild shift", True, "screening only")
@@ -57,20 +56,18 @@ def words(old: list[WatchedFinding], new: list[WatchedFinding]) -> list[str]:
         ([LOSS], [UNREAD], ["loss AUROC not computed, was 0.600 (95% interval 0.550 to 0.650)"]),
     ],
 )
-def test_a_pair_that_differs_is_one_line(
-    old: list[WatchedFinding], new: list[WatchedFinding], expected: list[str]
-) -> None:
+def test_a_changed_pair_is_one_line(old: list[WatchedFinding], new: list[WatchedFinding], expected: list[str]) -> None:
     assert words(old, new) == expected
 
 
-def test_levels_and_verdicts_are_reported_once_a_pair() -> None:
+def test_levels_and_verdicts_are_reported_once_per_pair() -> None:
     better = {"claim_level": "statistical evidence", "split_verdict": "randomised by design"}
     assert words([LOSS, MIN_K], [LOSS._replace(**better), MIN_K._replace(**better)]) == [
         "claim level is statistical evidence, was screening only; split verdict is randomised by design, was mild shift"
     ]
 
 
-def test_pairs_are_in_order() -> None:
+def test_pairs_are_sorted() -> None:
     pairs = [("b", "x"), ("a", "y"), ("a", "x")]
     changes = compare_findings([LOSS], [LOSS, *(LOSS._replace(model=m, benchmark=b) for m, b in pairs)])
     assert list(changes) == sorted(pairs)
@@ -95,24 +92,10 @@ def test_pairs_are_in_order() -> None:
         (UNREAD, None, False),
     ],
 )
-def test_an_auroc_is_reported_where_it_left_its_interval_by_enough(
+def test_an_auroc_is_reported_if_it_left_its_interval_by_enough(
     old: WatchedFinding, auroc: float | None, is_reported: bool
 ) -> None:
     assert bool(compare_findings([old, MIN_K], [old._replace(auroc=auroc), MIN_K])) is is_reported
-
-
-COLUMNS = (
-    "model VARCHAR, benchmark VARCHAR, detector VARCHAR, parameters VARCHAR, auroc DOUBLE, auroc_low DOUBLE, "
-    "auroc_high DOUBLE, claim_level VARCHAR, split_verdict VARCHAR, is_current BOOLEAN, "
-    "design_stated_by VARCHAR, blind_auroc DOUBLE"
-)
-
-
-def write_leaderboard(path: Path, *rows: tuple[Any, ...]) -> Path:
-    with duckdb.connect(str(path)) as connection:
-        connection.execute(f"CREATE TABLE leaderboard ({COLUMNS})")
-        connection.executemany("INSERT INTO leaderboard VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", rows)
-    return path
 
 
 def test_findings_are_read_from_the_leaderboard(tmp_path: Path) -> None:
@@ -124,7 +107,15 @@ def test_findings_are_read_from_the_leaderboard(tmp_path: Path) -> None:
         ("tiny", "stated", "loss", "{}", 0.6, 0.5, 0.7, *level, None),
     ]
     sound = WatchedFinding("tiny", "checked", "loss", 0.6, 0.5, 0.7, "randomised by design", True, "sound test")
-    assert read_findings(write_leaderboard(tmp_path / "audit.duckdb", *rows)) == [
+    columns = (
+        "model VARCHAR, benchmark VARCHAR, detector VARCHAR, parameters VARCHAR, auroc DOUBLE, auroc_low DOUBLE, "
+        "auroc_high DOUBLE, claim_level VARCHAR, split_verdict VARCHAR, is_current BOOLEAN, design_stated_by VARCHAR, "
+        "blind_auroc DOUBLE"
+    )
+    with duckdb.connect(str(tmp_path / "audit.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE leaderboard ({columns})")
+        connection.executemany("INSERT INTO leaderboard VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", rows)
+    assert read_findings(tmp_path / "audit.duckdb") == [
         sound,
         UNREAD._replace(split_verdict="undetermined", is_current=False),
         MIN_K,
@@ -132,8 +123,7 @@ def test_findings_are_read_from_the_leaderboard(tmp_path: Path) -> None:
     ]
 
 
-def test_the_warehouse_has_what_is_read(tmp_path: Path) -> None:
-    """The real view, of a data folder in which nothing was audited yet."""
+def test_the_view_of_an_empty_warehouse_has_the_columns(tmp_path: Path) -> None:
     assert read_findings(build_warehouse(DataPaths(tmp_path)).path) == []
 
 

@@ -1,23 +1,21 @@
-"""Taking a benchmark or a model away: what goes, what stays, what another name shares, and stopping half-way."""
+"""The removal of a benchmark or a model: what goes, what stays, what others share, and a kill half-way."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from cli_results import LABELLED
-from made_workspace import Workspace, made_text, make_workspace
-from tiny_models import forward_of
+from data_folders import read_tree
+from made_workspace import Workspace
 
-from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION, assess_split, read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance import forgetting as removal_module
 from audit_pipeline.extras.maintenance.forgetting import (
@@ -30,12 +28,10 @@ from audit_pipeline.extras.maintenance.forgetting import (
 from audit_pipeline.models.converted_files import conversion_folder
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
-from audit_pipeline.scoring.needs.provider import list_derived_texts
-from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
+from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, write_json
-from audit_pipeline.store.ledger import LineageStep, read_ledger, record_outcome
+from audit_pipeline.store.ledger import LineageStep, read_ledger
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import KINDS, TABLES, Kind, Pair, Table, text_sha256
 from audit_pipeline.tables.common import BENCHMARK, RUN_ID
@@ -43,79 +39,11 @@ from audit_pipeline.tables.table import Column
 from audit_pipeline.token_statistics.cache import PartCache, discard_rows, write_part
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
-KIND: tuple[Kind, ...] = ("base", "topk", "renyi")
-
-
-def audit(workspace: Workspace, benchmark: str, model: str) -> None:
-    """One pair, as the assets run it."""
-    pair, tokenized = Pair(benchmark, model), workspace.model(model)
-    write_card(tokenized, workspace.paths)
-    run = f"run-{benchmark}-{model}"
-    forward = lambda: forward_of(tokenized)  # noqa: E731
-    step = LineageStep.now(run, "token_statistics", "1")
-    run_passes(pair, tokenized, workspace.paths, forward, step, kinds=KIND, logits_budget=0)
-    score_and_store_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "scores", "1"))
-    evaluate_pair(pair, tokenized, workspace.paths, LineageStep.now(run, "evaluations", "1"))
-    record_outcome(workspace.paths, pair, "scores", "failed", "the device is gone", f"failed-{run}")
-
-
-def labelled(split: str, words: list[int]) -> dict[str, object]:
-    """A family of rows beside the configuration."""
-    return {**LABELLED, "path": ".", "split": split, "words": words}
-
-
-def write_rows(workspace: Workspace, name: str, words: int, numbers: Iterable[int]) -> None:
-    rows = [{"input": made_text(f"row {number}", words), "label": number % 2} for number in numbers]
-    (workspace.config / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-
-
-@pytest.fixture(scope="module")
-def audited_root(
-    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path], one_thread: None
-) -> Path:
-    """Two models on three benchmarks; made_8 and twin_8 share four texts of twelve."""
-    root = tmp_path_factory.mktemp("forget") / "made"
-    with pytest.MonkeyPatch.context() as patch:
-        made = make_workspace(root, patch, one=tiny_folder("llama"), two=tiny_folder("gpt_neox"))
-        made.write_benchmarks(made=labelled("Made{words}", [8, 12]), twin=labelled("Twin", [8]))
-        write_rows(made, "Made8", 8, range(12))
-        write_rows(made, "Made12", 12, range(100, 112))
-        write_rows(made, "Twin", 8, range(8, 20))
-        made.build("made")
-        made.build("twin")
-        for benchmark in ("made_8", "made_12", "twin_8"):
-            assess_split(
-                read_built(made.paths, benchmark),
-                made.paths,
-                LineageStep.now(f"run-{benchmark}", "split_quality", SPLIT_VERSION),
-            )
-            for model in ("one", "two"):
-                audit(made, benchmark, model)
-    return root
-
-
-@pytest.fixture
-def workspace(audited_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
-    copy = Workspace(shutil.copytree(audited_root, tmp_path / "made"), monkeypatch)
-    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(copy.paths.root))
-    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(copy.config))
-    return copy
-
-
-def read_tree(paths: DataPaths) -> dict[str, bytes]:
-    """Every file and what it holds, but for parts of the cache, the ledger and locks."""
-    return {
-        str(path.relative_to(paths.root)): path.read_bytes()
-        for path in sorted(paths.root.rglob("*"))
-        if path.is_file()
-        and path.suffix != ".lock"
-        and not path.name.startswith("part-")
-        and path.parent != paths.ledger
-    }
+KIND: tuple[Kind, ...] = ("base", "topk")
 
 
 def cached(workspace: Workspace, kind: str, model: str) -> dict[str, dict[str, object]]:
-    """The cached rows of a model, by text."""
+    """Return the cached rows of a model by the sha256 of their text."""
     folder = workspace.paths.token_statistics(kind, workspace.model(model).identity.model_fingerprint)
     rows = [row for part in folder.glob("part-*.parquet") for row in pq.read_table(part, partitioning=None).to_pylist()]
     return {row["text_sha256"]: row for row in rows}
@@ -131,12 +59,8 @@ def forget(target: RemovalTarget, paths: DataPaths) -> Removal:
     return removal
 
 
-def count_files(removal: Removal) -> dict[str, int]:
-    return {row["what"]: row["files"] for row in removal.list_kinds()}
-
-
 def mentions(paths: DataPaths, *words: str) -> list[Path]:
-    """Files and folders whose path names one of ``words`` as a benchmark or a model, or whose content does."""
+    """Return files and folders whose name, or whose content as JSON, contains a word."""
     return [
         path
         for path in paths.root.rglob("*")
@@ -145,26 +69,26 @@ def mentions(paths: DataPaths, *words: str) -> list[Path]:
     ]
 
 
-MADE_8, ONE = RemovalTarget("benchmark", "made_8"), RemovalTarget("model", "one")
+MADE_8, TINY = RemovalTarget("benchmark", "made_8"), RemovalTarget("model", "tiny")
 
 
-def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: Workspace) -> None:
+def test_a_benchmark_goes_with_the_statistics_of_its_unshared_texts(workspace: Workspace) -> None:
     paths = workspace.paths
-    own = texts(workspace, "made_8") - texts(workspace, "twin_8") - texts(workspace, "made_12")
-    stay = texts(workspace, "twin_8") | texts(workspace, "made_12")
+    own = texts(workspace, "made_8") - texts(workspace, "twin_8") - texts(workspace, "made_9")
+    stay = texts(workspace, "twin_8") | texts(workspace, "made_9")
     shared = texts(workspace, "made_8") & stay
     assert (len(own), len(shared)) == (8, 4)
-    before = {(kind, model): cached(workspace, kind, model) for kind in KIND for model in ("one", "two")}
-    untouched = {name: held for name, held in read_tree(paths).items() if "made_8" not in name}
+    before = {(kind, model): cached(workspace, kind, model) for kind in KIND for model in ("tiny", "two")}
+    before_removal = read_tree(paths)
     lines = read_ledger(paths).lines
 
     removal = find_removal(MADE_8, paths)
     rows = read_built(paths, "made_8").examples.column("text").to_pylist()
     copies = {text_sha256(copy) for copy in list_derived_texts([text for text in rows if text_sha256(text) in own])}
     assert removal.texts == own | copies
-    assert any("which other benchmarks contain, too" in line for line in removal.kept)
-    assert read_tree(paths).items() >= untouched.items(), "looking changes nothing"
-    counted = count_files(removal)
+    assert any("which other benchmarks also contain" in line for line in removal.kept)
+    assert read_tree(paths) == before_removal, "the search for the data changes nothing"
+    counted = {row["what"]: row["files"] for row in removal.list_kinds()}
     assert [counted[table] for table in ("scores", "evaluations", "split_quality", "examples")] == [2, 2, 1, 2]
     execute_removal(removal, paths)
 
@@ -173,59 +97,63 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
         assert set(after) == stay
         assert all(after[text] == rows[text] for text in stay)
     assert not mentions(paths, "made_8")
-    assert read_tree(paths) == untouched
+    after_removal = read_tree(paths)
+    for name, content in before_removal.items():
+        if "made_8" not in name and not name.startswith((paths.ledger.name, "token_statistics")):
+            assert after_removal[name] == content, name
     ledger = read_ledger(paths)
     assert (ledger.problems, ledger.forgotten_count) == ([], len(removal.lines))
     assert [line.digest for line in ledger.lines] == [line.digest for line in lines], "forgotten lines keep their place"
-    assert {outcome.pair.benchmark for outcome in ledger.outcomes} == {"made_12", "twin_8"}
-    assert list_stored_names("benchmark", paths) == {"made_12", "twin_8"}
-    assert list_stored_names("model", paths) == {"one", "two"}
+    assert {outcome.pair.benchmark for outcome in ledger.outcomes} == {"made_9", "twin_8"}
+    assert list_stored_names("benchmark", paths) == {"made_9", "twin_8"}
+    assert list_stored_names("model", paths) == {"tiny", "two"}
 
 
 def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> None:
     paths = workspace.paths
-    fingerprint = workspace.model("one").identity.model_fingerprint
+    fingerprint = workspace.model("tiny").identity.model_fingerprint
     (paths.token_statistics("topk", fingerprint) / "part-1.unreadable").write_bytes(b"damaged")
     of_two = {kind: cached(workspace, kind, "two") for kind in KIND}
-    removal = forget(ONE, paths)
+    removal = forget(TINY, paths)
     assert {"token statistics", "cards", "scores", "evaluations"} <= {
         what for what, files in removal.files.items() if files
     }
-    assert not mentions(paths, "%7Cone", "|one", fingerprint)
+    assert not mentions(paths, "%7Ctiny", "|tiny", fingerprint)
     assert {kind: cached(workspace, kind, "two") for kind in KIND} == of_two
     assert list_stored_names("model", paths) == {"two"}
-    assert list_stored_names("benchmark", paths) == {"made_8", "made_12", "twin_8"}
+    assert list_stored_names("benchmark", paths) == {"made_8", "made_9", "twin_8"}
 
 
 def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: Workspace) -> None:
     paths = workspace.paths
     entries = yaml.safe_load((workspace.config / "models.yaml").read_text())["models"]
-    workspace.write_models(**entries, alias=entries["one"])
-    audit(workspace, "made_8", "alias")
-    fingerprint = workspace.model("one").identity.model_fingerprint
+    workspace.write_models(**entries, alias=entries["tiny"])
+    workspace.audit("alias", "made_8")
+    write_card(workspace.model("alias"), paths)
+    fingerprint = workspace.model("tiny").identity.model_fingerprint
     assert read_json(paths.model_card(fingerprint))["name"] == "alias"
-    rows = cached(workspace, "base", "one")
+    rows = cached(workspace, "base", "tiny")
     removal = forget(RemovalTarget("model", "alias"), paths)
-    assert removal.kept == [f"token statistics and card of {fingerprint}, which one uses, too"]
-    assert cached(workspace, "base", "one") == rows
-    assert read_json(paths.model_card(fingerprint))["name"] == "one", "no card has the removed name"
-    assert list_stored_names("model", paths) == {"one", "two"}
-    forget(ONE, paths)
+    assert removal.kept == [f"token statistics and card of {fingerprint}, which tiny also uses"]
+    assert cached(workspace, "base", "tiny") == rows
+    assert read_json(paths.model_card(fingerprint))["name"] == "tiny", "no card has the removed name"
+    assert list_stored_names("model", paths) == {"tiny", "two"}
+    forget(TINY, paths)
     assert not paths.token_statistics("base", fingerprint).exists()
     assert not paths.model_card(fingerprint).exists()
 
 
-def test_what_is_kept_of_models_goes_with_the_last_that_uses_it(workspace: Workspace) -> None:
+def test_files_of_models_go_with_the_last_model_that_uses_them(workspace: Workspace) -> None:
     paths = workspace.paths
-    models = {name: workspace.model(name) for name in ("one", "two")}
+    models = {name: workspace.model(name) for name in ("tiny", "two")}
     for model in models.values():
         write_card(model, paths)
         for division in (None, "tensor_parallel=2"):
             write_json(paths.load_check(model.identity.model_fingerprint, division), {})
         write_json(conversion_folder(str(model.identity.weights_digest), paths) / "form" / "kept.json", {})
-    own, other = (models[name].identity for name in ("one", "two"))
+    own, other = (models[name].identity for name in ("tiny", "two"))
     same_tokenizer = own.tokenizer_fingerprint == other.tokenizer_fingerprint
-    forget(ONE, paths)
+    forget(TINY, paths)
     assert not conversion_folder(str(own.weights_digest), paths).exists()
     assert not paths.load_checks(own.model_fingerprint)
     assert paths.stored_tokenizers(own.tokenizer_fingerprint).exists() == same_tokenizer
@@ -235,13 +163,9 @@ def test_what_is_kept_of_models_goes_with_the_last_that_uses_it(workspace: Works
     assert not paths.stored_tokenizers(other.tokenizer_fingerprint).exists()
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [MADE_8, ONE], ids=str)
-def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
+@pytest.mark.parametrize("target", [MADE_8, TINY], ids=str)
+def test_the_next_removal_finishes_a_removal_that_was_killed_anywhere(
     workspace: Workspace, target: RemovalTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remove_files, steps = removal_module._remove_files, 0
@@ -251,7 +175,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         nonlocal steps
         for file in files:
             if steps == 0:
-                raise Killed
+                raise KeyboardInterrupt
             steps -= 1
             remove_files([file], paths)
 
@@ -259,35 +183,22 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     whole = DataPaths(shutil.copytree(workspace.paths.root, tmp_path / "whole"))
     steps = 10_000
     forget(target, whole)
-    removed, expected = 10_000 - steps, describe_state(whole)
+    removed, expected = 10_000 - steps, read_tree(whole)
     assert removed > 10
     for number in range(removed):
         data = DataPaths(shutil.copytree(workspace.paths.root, tmp_path / "killed"))
         steps = number
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             forget(target, data)
         assert target.name in list_stored_names(target.dimension, data)
         steps = 10_000
         assert forget(target, data).lines == lines
-        assert describe_state(data) == expected, f"killed after {number} steps"
-        assert not mentions(data, target.name if target == MADE_8 else "%7Cone")
+        assert read_tree(data) == expected, f"killed after {number} steps"
+        assert not mentions(data, target.name if target == MADE_8 else "%7Ctiny")
         shutil.rmtree(data.root)
 
 
-def describe_state(paths: DataPaths) -> object:
-    """Files and folders, and what the caches hold."""
-    rows: set[tuple[str, str]] = set()
-    names = set()
-    for path in sorted(paths.root.rglob("*")):
-        if path.name.startswith("part-"):
-            keys = pq.read_table(path, columns=["key"], partitioning=None).column("key").to_pylist()
-            rows |= {(str(path.parent.relative_to(paths.root)), key) for key in keys}
-        elif path.suffix != ".lock":
-            names.add(str(path.relative_to(paths.root)))
-    return names, rows
-
-
-def test_damaged_parts_and_files_of_dead_writers_go_with_a_benchmark_and_living_ones_stay(workspace: Workspace) -> None:
+def test_damaged_parts_and_files_of_dead_writers_go_with_a_benchmark(workspace: Workspace) -> None:
     [*_, part] = workspace.parts()
     damaged = part.with_name(f"part-0-{'0' * 32}.parquet")
     damaged.write_bytes(part.read_bytes()[:-9])
@@ -302,7 +213,7 @@ def test_damaged_parts_and_files_of_dead_writers_go_with_a_benchmark_and_living_
     ]
 
 
-def test_a_file_that_decides_and_cannot_be_read_stops_it_before_anything_goes(workspace: Workspace) -> None:
+def test_an_unreadable_file_that_determines_the_removal_stops_it(workspace: Workspace) -> None:
     paths = workspace.paths
     paths.examples("twin_8").write_bytes(b"no Parquet")
     before = read_tree(paths)
@@ -310,15 +221,15 @@ def test_a_file_that_decides_and_cannot_be_read_stops_it_before_anything_goes(wo
         forget(MADE_8, paths)
     paths.model_card("0" * LENGTH).write_text("{")
     with pytest.raises(DataError, match=r"0000\.json is unreadable"):
-        forget(ONE, paths)
+        forget(TINY, paths)
     paths.model_card("0" * LENGTH).unlink()
     assert read_tree(paths) == before
 
 
-def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
+def test_a_new_table_is_forgotten_by_its_declaration_alone(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of findings, one of benchmarks that holds texts of its own, and one that has nothing to do with it."""
+    """Declare a table of findings, a table of benchmarks with texts, and a table that does not matter."""
     paths, step = workspace.paths, LineageStep.now("run", "made", "1")
     columns = (BENCHMARK, Column("text", pa.string(), "a text"), RUN_ID)
     of_pairs = Table("of_pairs", "made up", columns=columns, key=("run_id",), partitioned_by="pair", storage="runs")
@@ -341,30 +252,30 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
         rows = pa.table({"benchmark": ["made_8"], "text": [text], "run_id": ["run"]})
         store.write(paths, step, table, partition, rows, upstream={})
 
-    [further, shared] = sorted(texts(workspace, "made_12"))[:2]
-    (words,) = (row for row in read_built(paths, "made_12").examples["text"].to_pylist() if text_sha256(row) == shared)
-    for pair in (Pair("made_8", "one"), Pair("made_12", "one")):
+    [further, shared] = sorted(texts(workspace, "made_9"))[:2]
+    (words,) = (row for row in read_built(paths, "made_9").examples["text"].to_pylist() if text_sha256(row) == shared)
+    for pair in (Pair("made_8", "tiny"), Pair("made_9", "tiny")):
         write(of_pairs, pair, "x")
     write(of_texts, "made_8", "only here")
     write(of_texts, "twin_8", words)
     write(of_sources, "made_8", "x")
-    removal = find_removal(RemovalTarget("benchmark", "made_12"), paths)
+    removal = find_removal(RemovalTarget("benchmark", "made_9"), paths)
     assert further in removal.texts
     assert shared not in removal.texts, "another benchmark's new table holds it"
     assert text_sha256("only here") in find_removal(MADE_8, paths).texts
-    counted = count_files(find_removal(MADE_8, paths))
+    counted = {row["what"]: row["files"] for row in find_removal(MADE_8, paths).list_kinds()}
     assert (counted["of_pairs"], counted["of_texts"]) == (1, 1)
     forget(MADE_8, paths)
     assert {path.name for path in mentions(paths, "made_8")} == {"source=made_8", "000001.jsonl"}
-    assert [name for name, _ in store.iterate_partitions(paths, of_pairs)] == ["made_12|one"]
+    assert [name for name, _ in store.iterate_partitions(paths, of_pairs)] == ["made_9|tiny"]
 
 
-def test_a_benchmark_that_was_never_built_has_nothing(workspace: Workspace) -> None:
+def test_an_unknown_name_has_no_data(workspace: Workspace) -> None:
     assert find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths).list_kinds() == []
     assert forget(RemovalTarget("model", "nobody"), workspace.paths).list_kinds() == []
 
 
-# The cache's own part of it.
+# Rows of the cache.
 
 
 def part_of(folder: Path, *texts_: str, number: int) -> Path:
@@ -395,15 +306,15 @@ def test_rows_are_discarded_by_text_from_every_part(tmp_path: Path) -> None:
     assert (other.stat().st_mtime_ns, other.stat().st_ino) == (untouched.st_mtime_ns, untouched.st_ino)
 
 
-def test_a_kill_between_the_new_part_and_the_old_costs_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_the_new_and_the_old_part_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = part_of(tmp_path, "a", "b", number=1)
 
     def killed(path: Path, missing_ok: bool = False) -> None:
-        raise Killed
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", killed)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             discard_rows(tmp_path, {"a"})
     assert old.exists()
     assert set(held(tmp_path)) == {"a", "b"}
@@ -412,7 +323,7 @@ def test_a_kill_between_the_new_part_and_the_old_costs_no_row(tmp_path: Path, mo
     assert len(PartCache(tmp_path, KINDS["logits"].table.schema).read({"key of b"})) == 1
 
 
-def test_a_reader_that_has_begun_finds_the_rows_in_the_new_part(tmp_path: Path) -> None:
+def test_an_open_reader_finds_the_rows_in_the_new_part(tmp_path: Path) -> None:
     part_of(tmp_path, "a", "b", number=1)
     part_of(tmp_path, "c", number=2)
     reader = PartCache(tmp_path, KINDS["logits"].table.schema)

@@ -1,4 +1,4 @@
-"""Values of made-up texts under made-up models."""
+"""Made-up values of texts under models, and their comparison."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ SIDE = 80
 
 
 def model(seed: int, *, known: float, spoken: float = 0.2) -> Mapping[str, np.ndarray]:
-    """A model to which the texts to be forgotten are ``known`` nats likelier than held-out ones: [2 * SIDE] each.
+    """Return the values of a model for texts to be forgotten and for as many held-out texts.
 
-    It gives a share of ``spoken`` of their tokens; of held-out texts a fifth.
+    Args:
+        seed: The seed of the values.
+        known: Difference in the mean log-probability between both sides, in nats.
+        spoken: Share of the tokens to be forgotten that the model gives. The share of held-out texts is .2.
     """
     chance = np.random.default_rng(seed)
     forget = np.arange(2 * SIDE) < SIDE
@@ -38,7 +41,7 @@ def compare(
     no_first_choices: str | None = None,
     **models: Mapping[str, np.ndarray],
 ) -> list[ComparisonFinding]:
-    """Compare the texts under ``models``; the first ``chosen_on`` held-out ones chose the threshold."""
+    """Compare the texts under models. The first ``chosen_on`` held-out texts are calibration texts."""
     places = np.arange(2 * SIDE)
     roles: tuple[ComparedModel, ...] = ("before", "after", "retrained")
     groups = [f"group {place}" for place in places]

@@ -1,4 +1,4 @@
-"""Which models can be compared."""
+"""Models that cannot be compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model(name: str, *, tokenizer: str = "t", start: int = 1, **reads: object) -
     [
         (
             model("after", tokenizer="another", window=64),
-            "before and after have different tokenizers, so their tokens cannot be compared. Name models with one "
+            "before and after have different tokenizers, so their tokens cannot be compared. Name models with the same "
             "tokenizer.",
         ),
         (
@@ -39,7 +39,7 @@ def model(name: str, *, tokenizer: str = "t", start: int = 1, **reads: object) -
         ),
     ],
 )
-def test_models_that_read_otherwise_are_refused_and_what_differs_is_said(after: Any, told: str) -> None:
+def test_models_that_read_texts_differently_are_refused(after: Any, told: str) -> None:
     paths = DataPaths("nowhere")
     built = BuiltBenchmark("b", {"digest": "d"}, paths)
     with pytest.raises(DataError) as refused:

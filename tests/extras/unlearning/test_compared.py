@@ -1,4 +1,4 @@
-"""The rows of a comparison: every number, of every model and side."""
+"""The rows of a comparison, for every model and side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from audit_pipeline.extras.unlearning.comparison_rows import (
     ComparisonFinding,
     compare_documents,
 )
-from audit_pipeline.extras.unlearning.conclusion import conclude_unlearning
+from audit_pipeline.extras.unlearning.conclusion_section import conclude_unlearning
 from audit_pipeline.statistics.roc import compute_metrics
 
 BEFORE, AFTER, RETRAINED = model(1, known=2.0, spoken=0.9), model(2, known=0.0), model(3, known=0.1)
@@ -30,7 +30,7 @@ def by_key(rows: list[ComparisonFinding]) -> dict[tuple[str, str, str], Comparis
     return found
 
 
-def test_every_number_stands_beside_that_of_the_held_out_texts() -> None:
+def test_every_number_has_a_counterpart_of_held_out_texts() -> None:
     found = by_key(compare(before=BEFORE, after=AFTER, retrained=RETRAINED))
     for metric in TEXT_MEASURES:
         columns = {"before": BEFORE[metric], "after": AFTER[metric], "retrained": RETRAINED[metric]}
@@ -45,7 +45,7 @@ def test_every_number_stands_beside_that_of_the_held_out_texts() -> None:
         assert {key[2] for key in found if key[0] == metric} == {"forget", "holdout"}, metric
 
 
-def test_privleak_is_made_of_the_auroc_of_both_models() -> None:
+def test_privleak_is_computed_from_the_aurocs() -> None:
     found = by_key(compare(before=BEFORE, after=AFTER, retrained=RETRAINED))
     models = {"before": BEFORE, "after": AFTER, "retrained": RETRAINED}
     own = {role: compute_metrics(of["min_40"], np.repeat([1, 0], SIDE))["auroc"] for role, of in models.items()}
@@ -67,7 +67,7 @@ def test_without_a_retrained_model_the_reference_is_one_half_as_stated() -> None
     assert (quality.value, quality.reason) == (None, NO_RETRAINED)
 
 
-def test_first_choices_that_an_interface_does_not_give_are_no_measure() -> None:
+def test_missing_first_choices_have_a_reason() -> None:
     unknown = {name: np.full(2 * SIDE, np.nan) for name in FIRST_CHOICES}
     given = compare(no_first_choices="not given", before=BEFORE | unknown, after=AFTER | unknown)
     found, whole = by_key(given), by_key(compare(before=BEFORE, after=AFTER))
@@ -100,7 +100,7 @@ def test_a_suspicious_text_was_a_member_before_and_hardly_moved() -> None:
     assert found["suspicious", "change", "holdout"].value == 0
 
 
-def test_what_the_rule_finds_in_the_retrained_model_stands_beside() -> None:
+def test_the_retrained_model_has_its_own_shares() -> None:
     found = by_key(compare(before=BEFORE, after=AFTER, retrained=BEFORE))
     assert found["unchanged", "retrained", "forget"].value == 1
     assert found["suspicious", "retrained", "forget"].value == found["member_before", "before", "forget"].value
@@ -108,7 +108,7 @@ def test_what_the_rule_finds_in_the_retrained_model_stands_beside() -> None:
     assert ("suspicious", "retrained", "forget") not in without
 
 
-def test_texts_that_chose_the_threshold_are_not_counted_by_it() -> None:
+def test_calibration_texts_of_the_threshold_do_not_count() -> None:
     found = by_key(compare(chosen_on=30, before=BEFORE, after=AFTER))
     assert [found["suspicious", "change", side].n for side in ("forget", "holdout")] == [SIDE, SIDE - 30]
     assert found["unchanged", "change", "holdout"].n == SIDE
@@ -116,7 +116,7 @@ def test_texts_that_chose_the_threshold_are_not_counted_by_it() -> None:
     assert none_left["suspicious", "change", "holdout"].reason == "every text of this side chose the threshold"
 
 
-def test_without_a_threshold_only_what_hardly_moved_is_counted() -> None:
+def test_without_a_threshold_only_unchanged_texts_are_counted() -> None:
     found = by_key(compare(threshold=None, before=BEFORE, after=AFTER))
     assert found["unchanged", "change", "forget"].value is not None
     for metric, role in (("member_before", "before"), ("suspicious", "change")):
@@ -124,7 +124,7 @@ def test_without_a_threshold_only_what_hardly_moved_is_counted() -> None:
         assert (row.value, row.reason) == (None, "no thresholds were chosen")
 
 
-def test_documents_are_compared_where_extraction_was_run() -> None:
+def test_extracted_documents_are_compared() -> None:
     def of(coverage: float, unknown: int = -1) -> dict[str, np.ndarray]:
         spread = np.linspace(0, 0.1, 8)
         return {

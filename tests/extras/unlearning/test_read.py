@@ -1,4 +1,4 @@
-"""What is read for a comparison: which texts stand on which side, and what was extracted of their documents."""
+"""The inputs of a comparison: the texts of both sides, and the extraction results of their documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import DOCUMENT_MEMORISATION, EXAMPLES, Pair
 
 Text = tuple[str, int | None, str]
-"""A text's words, label and split."""
+"""The words, the label and the split of a text."""
 
 
 def named(model: str) -> Any:
@@ -35,6 +35,7 @@ def named(model: str) -> Any:
     return SimpleNamespace(entry=SimpleNamespace(name=model), identity=identity, has_statistic=lambda _: True)
 
 
+SMALL = {"reference_model/small": "its weights"}
 MODELS: Any = {name: named(name) for name in ("before", "after")}
 
 
@@ -50,18 +51,17 @@ def built(folder: Path, name: str, texts: Sequence[Text]) -> BuiltBenchmark:
 
 def sides_of(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> tuple[list[str], list[str]]:
     sides = read_sides(forget, holdout)
-    texts = sides.examples["text"].to_pylist()
-    of_both = [text for text, one in zip(texts, sides.forget, strict=True) if one]
-    return of_both, [text for text in texts if text not in of_both]
+    texts = sides.examples["text"].to_numpy()
+    return texts[sides.forget].tolist(), texts[~sides.forget].tolist()
 
 
-def test_of_one_benchmark_members_stand_against_non_members_that_chose_nothing(tmp_path: Path) -> None:
+def test_members_of_a_benchmark_are_compared_with_its_evaluated_non_members(tmp_path: Path) -> None:
     known = (("m", 1, "evaluation"), ("n", 0, "evaluation"), ("c", 0, "calibration"), ("u", None, "evaluation"))
     one = built(tmp_path, "one", known)
     assert sides_of(one, one) == (["m"], ["n"])
 
 
-def test_of_a_shelf_audited_texts_stand_against_held_out_ones(tmp_path: Path) -> None:
+def test_audited_texts_of_a_shelf_are_compared_with_its_held_out_texts(tmp_path: Path) -> None:
     shelf = built(tmp_path, "shelf", (("a", None, "evaluation"), ("c", 0, "calibration"), ("d", 0, "calibration")))
     assert sides_of(shelf, shelf) == (["a"], ["c", "d"])
     for benchmark, expected in (("shelf", [False, True, True]), ("another", [False] * 3)):
@@ -69,15 +69,15 @@ def test_of_a_shelf_audited_texts_stand_against_held_out_ones(tmp_path: Path) ->
         assert find_calibration_texts(read_sides(shelf, shelf), threshold).tolist() == expected
 
 
-def test_of_two_benchmarks_all_texts_of_one_stand_against_all_of_the_other(tmp_path: Path) -> None:
+def test_all_texts_of_two_benchmarks_are_compared(tmp_path: Path) -> None:
     one = built(tmp_path, "one", (("m", 1, "evaluation"), ("n", 0, "calibration")))
     two = built(tmp_path, "two", (("x", None, "evaluation"), ("y", 0, "calibration")))
     assert sides_of(one, two) == (["m", "n"], ["x", "y"])
 
 
-def test_a_side_without_texts_and_a_text_on_both_are_refused(tmp_path: Path) -> None:
+def test_an_empty_side_and_a_text_on_both_sides_are_refused(tmp_path: Path) -> None:
     members = built(tmp_path, "members", (("m", 1, "evaluation"),))
-    with pytest.raises(DataError, match="members has no texts to compare them with"):
+    with pytest.raises(DataError, match="members has no texts to compare with the texts to be forgotten"):
         read_sides(members, members)
     unlabelled = built(tmp_path, "unlabelled", (("u", None, "evaluation"),))
     with pytest.raises(DataError, match="unlabelled has no texts to be forgotten"):
@@ -88,7 +88,7 @@ def test_a_side_without_texts_and_a_text_on_both_are_refused(tmp_path: Path) -> 
 
 
 def test_benchmarks_that_share_documents_or_groups_are_refused(tmp_path: Path) -> None:
-    """Other windows of the same books: no text is equal, and no text is unread."""
+    """Windows of the same books have different texts, but a model may have read all of them."""
     books = built(tmp_path, "books", (("one", 1, "evaluation"), ("two", 1, "evaluation"), ("own", 1, "evaluation")))
     windows = [("w1", "one", "one"), ("w2", "one", "one"), ("w3", "another volume", "two"), ("w4", "new", "new")]
     nested = built(tmp_path, "nested", [(text, 0, "evaluation") for text, *_ in windows])
@@ -100,41 +100,28 @@ def test_benchmarks_that_share_documents_or_groups_are_refused(tmp_path: Path) -
     with pytest.raises(DataError) as refused:
         read_sides(books, nested)
     assert str(refused.value) == (
-        "books and nested share 1 document(s) and 2 group(s): name held-out texts of other documents"
+        "books and nested share 1 document(s) and 2 group(s). Name held-out texts of other documents."
     )
 
 
-def extract(
-    folder: Path,
-    model: str,
-    coverage: Mapping[str, float | None],
-    *,
-    tokens: int = 50,
-    fingerprint: str = "",
-    digest: str = "d",
-    reference: str | None = None,
-) -> None:
-    """Rows of documents with this coverage; None: too short for a window. Names that begin with h are held out."""
+def extract(folder: Path, model: str, shares: Mapping[str, float | None], tokens: int = 50, **changes: Any) -> None:
+    """Store the extraction of documents with these covered shares. Documents with None have no window.
+
+    Names of held-out documents begin with h. ``changes`` replace arguments of the ledger entry.
+    """
     rows = [
         make_row(
             DOCUMENT_MEMORISATION,
-            **{"model": model, "benchmark": "b", "document_id": name, "group": name, "run_id": "run"},
+            **{"model": model, "benchmark": "b", "document_id": name, "group": name, "run_id": "run", "log_p": -3.0},
             **{"side": "held_out" if name.startswith("h") else "audited", "windows": 0 if share is None else 3},
             **{"prefix_tokens": 50, "suffix_tokens": tokens, "stride": "tiled", "covered_at_0_001": share},
-            **{"log_p": -3.0, "claim": None if share is None else "reproduced" if share else "not reproduced"},
+            **{"claim": None if share is None else "reproduced" if share else "not reproduced"},
         )
-        for name, share in coverage.items()
+        for name, share in shares.items()
     ]
-    store.write(
-        DataPaths(folder),
-        LineageStep.now("run", "extraction", "1"),
-        DOCUMENT_MEMORISATION,
-        Pair("b", model),
-        table_from_rows(rows, DOCUMENT_MEMORISATION),
-        upstream={} if reference is None else {f"reference_model/{reference}": "its weights"},
-        model_fingerprint=fingerprint or f"of {model}",
-        benchmark_digest=digest,
-    )
+    step, table = LineageStep.now("run", "extraction", "1"), table_from_rows(rows, DOCUMENT_MEMORISATION)
+    entry = {"upstream": {}, "model_fingerprint": f"of {model}", "benchmark_digest": "d", **changes}
+    store.write(DataPaths(folder), step, DOCUMENT_MEMORISATION, Pair("b", model), table, **entry)
 
 
 def documents(folder: Path) -> ComparedValues:
@@ -142,7 +129,7 @@ def documents(folder: Path) -> ComparedValues:
     return read_document_values(MODELS, [BuiltBenchmark("b", {"digest": "d"}, paths)], paths)
 
 
-def test_documents_that_every_model_was_asked_about_are_compared(tmp_path: Path) -> None:
+def test_documents_with_windows_under_every_model_are_compared(tmp_path: Path) -> None:
     extract(tmp_path, "before", {"one": 0.5, "two": 0.0, "short": None, "held": 0.0})
     extract(tmp_path, "after", {"two": 0.1, "one": 0.2, "short": None, "held": 0.0, "new": 0.9})
     found = documents(tmp_path)
@@ -152,11 +139,11 @@ def test_documents_that_every_model_was_asked_about_are_compared(tmp_path: Path)
     assert found.values["after"]["verbatim_reproduced"].tolist() == [0, 1, 1]
 
 
-def test_documents_that_are_still_reproduced_need_no_extraction_before(tmp_path: Path) -> None:
+def test_reproduced_documents_need_no_extraction_of_the_model_before(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     alone = [BuiltBenchmark("b", {"digest": "d"}, paths)]
     assert read_reproduced(MODELS, alone, paths).reason == (
-        "extraction was not run: corpus-audit extract --model after --benchmark b"
+        "extraction was not run. Run it: corpus-audit extract --model after --benchmark b"
     )
     extract(tmp_path, "after", {"two": 0.1, "one": 0.2, "none": 0.0, "short": None, "held": 0.3})
     found = read_reproduced(MODELS, alone, paths)
@@ -175,16 +162,16 @@ def test_documents_that_are_still_reproduced_need_no_extraction_before(tmp_path:
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ({}, None, "extraction was not run: corpus-audit extract --model after --benchmark b"),
-        ({}, {"tokens": 20}, "extraction of b was run with other windows on one model than on another"),
-        ({}, {"fingerprint": "of an earlier model"}, "extraction of after on b was run with other weights"),
-        ({}, {"digest": "an earlier one"}, "extraction of after on b was run on another build of it"),
-        ({"reference": "small"}, {}, "extraction was not run with the same reference model, or none, each time"),
-        ({"reference": "small"}, {"reference": "small"}, None),
+        ({}, None, "extraction was not run. Run it: corpus-audit extract --model after --benchmark b"),
+        ({}, {"tokens": 20}, "the extractions of b used different windows for the models"),
+        ({}, {"model_fingerprint": "of an earlier model"}, "extraction of after on b was run with other weights"),
+        ({}, {"benchmark_digest": "an earlier one"}, "extraction of after on b was run on another build of it"),
+        ({"upstream": SMALL}, {}, "the extractions did not all use the same reference model, or all use none"),
+        ({"upstream": SMALL}, {"upstream": SMALL}, None),
         ({"share": None}, {"share": None}, "no document is as long as a window"),
     ],
 )
-def test_why_documents_cannot_be_compared_is_said(
+def test_the_reason_why_documents_cannot_be_compared(
     tmp_path: Path, before: dict[str, Any], after: dict[str, Any] | None, reason: str | None
 ) -> None:
     for model, options in (("before", before), ("after", after)):

@@ -1,4 +1,4 @@
-"""Each statistic of forgetting against its definition, spelled out."""
+"""The statistics of unlearning against their definitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from audit_pipeline.statistics.roc import compute_roc_points
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
-def test_memorisation_is_as_the_papers_define_it(matches: list[bool]) -> None:
+def test_memorisation_follows_the_definitions_of_the_papers(matches: list[bool]) -> None:
     n = len(matches)
     assert compute_exact_memorization(np.array(matches)) == pytest.approx(sum(matches) / n)
     shortest = next(k for k in range(n + 1) if all(matches[k:]))
@@ -56,7 +56,7 @@ def test_the_interval_of_a_mean_respects_groups() -> None:
     assert "20 groups" in together.method
 
 
-def test_the_interval_of_a_mean_is_students_over_groups_and_within_its_bounds() -> None:
+def test_the_interval_of_a_mean_is_students_interval_within_bounds() -> None:
     values = np.array([0.1, 0.9, 0.4])
     reach = t.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
     found = compute_mean(values, ["a", "b", "c"])
@@ -64,7 +64,7 @@ def test_the_interval_of_a_mean_is_students_over_groups_and_within_its_bounds() 
     assert compute_mean(values, ["a", "b", "c"], bounds=(0.0, 1.0)).interval == Interval(0.0, 1.0)
 
 
-def test_a_mean_without_an_interval_says_why() -> None:
+def test_a_mean_without_an_interval_has_a_reason() -> None:
     one = compute_mean(np.array([1.0, 2.0]), ["a", "a"])
     same = compute_mean(np.array([2.0, 2.0]), ["a", "b"])
     assert (one.value, one.interval, same.value, same.interval) == (1.5, NO_INTERVAL, 2.0, NO_INTERVAL)
@@ -72,7 +72,7 @@ def test_a_mean_without_an_interval_says_why() -> None:
     assert "the same value" in same.method
 
 
-def test_a_difference_of_means_is_of_groups_and_for_all_measures_together() -> None:
+def test_a_difference_of_means_has_a_simultaneous_interval_over_groups() -> None:
     forget, chance = np.arange(80) < 40, np.random.default_rng(1)
     values = chance.normal(size=80) - 3 * forget
     groups = [str(place) for place in range(80)]
@@ -87,8 +87,8 @@ def test_a_difference_of_means_is_of_groups_and_for_all_measures_together() -> N
 
 
 @pytest.mark.parametrize(("together", "needed"), [(1, 6), (4, 8)])
-def test_few_groups_give_no_difference_that_is_clear(together: int, needed: int) -> None:
-    """As few as a sign test of pairs needs: 2^(1-k) is at most what the level leaves."""
+def test_few_groups_give_no_interval(together: int, needed: int) -> None:
+    """A sign test of k pairs requires that 2^(1-k) is at most the level."""
     for pairs in (needed - 1, needed):
         forget = np.repeat([True, False], pairs)
         values, groups = np.where(np.arange(2 * pairs) % 2, 0.1, -0.1) - forget, list(map(str, range(2 * pairs)))
@@ -103,12 +103,12 @@ def test_few_groups_give_no_difference_that_is_clear(together: int, needed: int)
     assert "of one group" in one.method
 
 
-def test_privleak_is_0_where_nothing_leaks_and_negative_where_texts_are_known() -> None:
+def test_privleak_is_0_without_a_leak_and_negative_for_known_texts() -> None:
     known = compute_privleak(1.0, Interval(0.9, 1.0), 0.5, "how")
     assert (known.value, known.interval) == (-100, Interval(-100, pytest.approx(-80)))
     assert compute_privleak(0.5, Interval(0.4, 0.6), 0.5, "how").value == 0
     assert compute_privleak(0.0, NO_INTERVAL, 0.5, "how").value == 100, "less likely than what was never read"
-    # With the constant of MUSE's News model.
+    # The reference is the constant of MUSE's News model.
     assert compute_privleak(0.6, NO_INTERVAL, 0.4772, "how").value == pytest.approx(100 * (0.4 - 0.4772) / 0.4772)
 
 
@@ -116,7 +116,7 @@ SIDES = GroupedSides([str(place) for place in range(60)], np.repeat([1, 0], 30))
 
 
 def made(shift: float, seed: int = 7) -> MeasuredAuroc:
-    """The AUROC of members that lie ``shift`` higher."""
+    """Return the AUROC of members whose scores are ``shift`` higher."""
     scores = np.random.default_rng(seed).normal(size=60) + shift * SIDES.labels
     return measure_auroc(compute_roc_points(scores, SIDES.labels), SIDES)
 
@@ -127,7 +127,7 @@ def test_the_retrained_models_uncertainty_is_in_the_interval() -> None:
     assert (itself.value, itself.interval) == (0, NO_INTERVAL), "of one model there is nothing to compare"
     found = compute_relative_privleak(auroc, reference, SIDES)
     assert found.value == pytest.approx(100 * ((1 - auroc.value) / (1 - reference.value) - 1))
-    # Each text left out in turn: how far the logarithm of the ratio moves.
+    # The jackknife omits each text in turn.
     ratio = math.log((1 - auroc.value) / (1 - reference.value))
     moved = -auroc.parts / (1 - auroc.value) + reference.parts / (1 - reference.value)
     error = math.sqrt(29 / 30 * (moved**2).sum())
@@ -136,7 +136,7 @@ def test_the_retrained_models_uncertainty_is_in_the_interval() -> None:
     assert "the retrained model" in found.method
 
 
-def test_texts_that_all_stand_out_have_the_exact_bound() -> None:
+def test_perfectly_separated_texts_have_the_exact_bound() -> None:
     auroc = made(50.0)
     assert auroc.value == 1
     reference = made(0.0)
@@ -146,7 +146,7 @@ def test_texts_that_all_stand_out_have_the_exact_bound() -> None:
     assert found.interval == Interval(-100, pytest.approx(bound))
 
 
-def test_two_models_are_compared_by_one_value_a_group() -> None:
+def test_two_models_are_compared_by_one_value_per_group() -> None:
     p_value, distance = compute_kolmogorov_smirnov(np.arange(10.0), np.arange(10.0) + 100)
     assert distance == 1
     assert p_value == pytest.approx(2 / math.comb(20, 10))

@@ -1,4 +1,4 @@
-"""The quick way of counting gives the counts of the plain one, wherever it is taken."""
+"""The fast count of tokens by distinct pieces equals the plain count."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SAMPLES = ("the cat's hat,  and\n\n the  dog's   bone; 12 345 6789!", "café  É
 byte_level = pre_tokenizers.ByteLevel
 
 
-def made(pre: object, *, normalizer: object = None, added: tuple[AddedToken, ...] = ()) -> Tokenizer:
+def train_tokenizer(pre: object, *, normalizer: object = None, added: tuple[AddedToken, ...] = ()) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre
     if normalizer is not None:
@@ -43,34 +43,34 @@ def made(pre: object, *, normalizer: object = None, added: tuple[AddedToken, ...
     return tokenizer
 
 
-def split(pattern: str, *, behavior: str = "isolated", invert: bool = False) -> pre_tokenizers.PreTokenizer:
+def split_by(pattern: str, *, behavior: str = "isolated", invert: bool = False) -> pre_tokenizers.PreTokenizer:
     cut = pre_tokenizers.Split(Regex(pattern), behavior=behavior, invert=invert)
     return pre_tokenizers.Sequence([cut, byte_level(add_prefix_space=False, use_regex=False)])
 
 
 RUNS = tuple(AddedToken(" " * n, normalized=True) for n in (2, 3, 5))
 PERMITTED = {
-    "gpt2": made(byte_level(add_prefix_space=False)),
-    "prefix space": made(byte_level(add_prefix_space=True)),
-    "neox, runs of blanks as added tokens": made(
+    "gpt2": train_tokenizer(byte_level(add_prefix_space=False)),
+    "prefix space": train_tokenizer(byte_level(add_prefix_space=True)),
+    "neox, runs of blanks as added tokens": train_tokenizer(
         byte_level(add_prefix_space=False), normalizer=normalizers.NFC(), added=(*RUNS, AddedToken("<sep>"))
     ),
-    "digits first": made(
+    "digits first": train_tokenizer(
         pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level(add_prefix_space=False)])
     ),
-    "llama 3": made(split(LLAMA_3)),
-    "qwen 2": made(split(LLAMA_3.replace("{1,3}", "")), normalizer=normalizers.NFC()),
+    "llama 3": train_tokenizer(split_by(LLAMA_3)),
+    "qwen 2": train_tokenizer(split_by(LLAMA_3.replace("{1,3}", "")), normalizer=normalizers.NFC()),
 }
 REFUSED = {
-    "no border at blanks": made(byte_level(add_prefix_space=False, use_regex=False)),
-    "unknown pattern": made(split(r"\w+ \w+|\s+")),
-    "look-behind": made(split(r"(?<=a ) ?\p{L}+|\s+")),
-    "borders of digits only": made(split(r"\p{N}{1,3}")),
-    "merged pieces": made(split(r"\s+", behavior="merged_with_next")),
-    "normaliser": made(byte_level(), normalizer=normalizers.Replace(" ", "_")),
-    "token over a cut": made(byte_level(), added=(AddedToken("on the"),)),
-    "token that takes blanks along": made(byte_level(), added=(AddedToken("<mask>", rstrip=True),)),
-    "metaspace": made(pre_tokenizers.Metaspace()),
+    "no border at blanks": train_tokenizer(byte_level(add_prefix_space=False, use_regex=False)),
+    "unknown pattern": train_tokenizer(split_by(r"\w+ \w+|\s+")),
+    "look-behind": train_tokenizer(split_by(r"(?<=a ) ?\p{L}+|\s+")),
+    "borders of digits only": train_tokenizer(split_by(r"\p{N}{1,3}")),
+    "merged pieces": train_tokenizer(split_by(r"\s+", behavior="merged_with_next")),
+    "normaliser": train_tokenizer(byte_level(), normalizer=normalizers.Replace(" ", "_")),
+    "token over a cut": train_tokenizer(byte_level(), added=(AddedToken("on the"),)),
+    "token that takes blanks along": train_tokenizer(byte_level(), added=(AddedToken("<mask>", rstrip=True),)),
+    "metaspace": train_tokenizer(pre_tokenizers.Metaspace()),
     "words": Tokenizer(models.WordPiece(unk_token="?")),
 }
 fragments = st.sampled_from(
@@ -109,7 +109,7 @@ def test_distinct_pieces_give_the_counts_of_every_text(name: str, given_texts: l
 
 
 @pytest.mark.parametrize(("name", "allowed"), [*((one, True) for one in PERMITTED), *((one, False) for one in REFUSED)])
-def test_which_tokenizers_may_be_cut_at_blanks(name: str, allowed: bool) -> None:
+def test_tokenizers_that_may_be_split_at_blanks(name: str, allowed: bool) -> None:
     tokenizer = {**PERMITTED, **REFUSED}[name]
     assert can_split_at_blanks(json.loads(tokenizer.to_str())) is allowed
 
@@ -117,7 +117,7 @@ def test_which_tokenizers_may_be_cut_at_blanks(name: str, allowed: bool) -> None
 @pytest.mark.parametrize(
     "limit", ["_MAX_HELD_CHARACTERS", "_MAX_HELD_UNCUT_CHARACTERS", "_MAX_HELD_PIECES", "_SLICE_CHARACTERS"]
 )
-def test_when_what_is_held_is_encoded_changes_nothing(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limits_of_held_texts_do_not_change_counts(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = PERMITTED["gpt2"]
     vocabulary = tokenizer.get_vocab_size()
     whole = counted(TokenCounter(tokenizer, vocabulary, splits=True), list(SAMPLES) * 3)
@@ -142,7 +142,7 @@ def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkey
     good = CheckedCounter(model)
     assert counted(good, documents) == plain
     assert good.way == "distinct pieces"
-    # A way that gives other counts is not taken, whatever the tokenizer's description promised.
+    # A fast count with other results is not used, even if the tokenizer may be split at blanks.
     original = TokenCounter.count_held_texts
     monkeypatch.setattr(TokenCounter, "count_held_texts", lambda self: None if self._splits else original(self))
     bad = CheckedCounter(model)
@@ -150,7 +150,7 @@ def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkey
     assert bad.way == "every text"
 
 
-def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_without_blanks_are_counted_whole(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counters, "PROBE_CHARACTERS", 60)
     monkeypatch.setattr(token_counters, "_BATCH_CHARACTERS", 50)
     documents = ["没有空格的文本" * 3 + str(number) for number in range(20)]
@@ -158,7 +158,7 @@ def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatc
     plain = counted(TokenCounter(build_counting_tokenizer(model), compute_table_size(model), splits=False), documents)
     assert counted(counter, documents) == plain
     assert counter.way == "every text"
-    # A count_held_texts in between changes nothing.
+    # A call of count_held_texts after every text changes nothing.
     again = CheckedCounter(model)
     for text in documents:
         again.add(text)
@@ -166,7 +166,7 @@ def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatc
     assert again.counts.tolist() == plain
 
 
-def test_the_tokenizer_is_a_copy_that_neither_pads_nor_cuts(model: TokenizedModel) -> None:
+def test_the_counting_tokenizer_is_a_copy_without_truncation(model: TokenizedModel) -> None:
     ids = build_counting_tokenizer(model).encode("the nets and the boats and more").ids
     assert len(ids) > 3
     assert len(build_counting_tokenizer(model, 2).encode("the nets and the boats").ids) == 2

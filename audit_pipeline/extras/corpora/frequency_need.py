@@ -1,31 +1,25 @@
-"""The tables of token frequencies, one per corpus and tokenizer: finding, reading and updating them."""
+"""The token frequencies that a detector needs: their tables, one per corpus and tokenizer, and their provider."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
 from audit_pipeline.detectors.detector_inputs import TokenFrequencies
-from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
+from audit_pipeline.extras.corpora import token_count
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.corpus_stream import Corpus, corpus_from_files, corpus_from_hub, corpus_from_source
-from audit_pipeline.extras.corpora.token_count import (
-    CODE_VERSION,
-    CorpusCount,
-    CountLimits,
-    Progress,
-    build_frequency_table,
-    compute_counts_sha256,
-    count_documents,
-    locate_checkpoint,
-)
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring.needs.provider import Lookup, Provider, SeenIdentities
 from audit_pipeline.store import store
 from audit_pipeline.store.files import cast_to_columns, read_parquet
 from audit_pipeline.store.ledger import LineageStep
@@ -54,7 +48,7 @@ def _frequencies_from_table(
     of_model = model.identity.tokenizer_fingerprint
     if of_table != of_model:
         raise DataError(
-            f"{path} was counted with another tokenizer ({of_table}) than that of {model.entry.name} ({of_model}): "
+            f"{path} was counted with the tokenizer {of_table}, but {model.entry.name} has the tokenizer {of_model}: "
             f"{_REMEDY} with --tokenizer {model.entry.name}"
         )
     ids = table.column("token_id").to_numpy()
@@ -65,7 +59,7 @@ def _frequencies_from_table(
         raise DataError(
             f"{path} is corrupt: the sum of its counts is {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
         )
-    if metadata["counts_sha256"] != compute_counts_sha256(counts):
+    if metadata["counts_sha256"] != token_count.compute_counts_sha256(counts):
         raise DataError(f"{path} is corrupt: the checksum of its counts does not match; {_REMEDY}")
     missing = max(0, model.vocab_size - len(counts))
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
@@ -92,24 +86,24 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
     Raises:
         ConfigError: If references.yaml is unreadable or does not contain the corpus.
         DataError: If the model has no reference corpus or its start-token policy is not ``always``. Also if the table
-            is missing, unreadable, or counted under other settings.
+            is missing, unreadable, or counted with other settings.
     """
     name = model.entry.name
     if model.entry.start_token_policy != "always":
-        raise DataError("dc_pdd scores the first token too: it needs the start-token policy 'always'")
+        raise DataError("dc_pdd also scores the first token, so it requires the start-token policy 'always'")
     if model.entry.reference_corpus is None:
-        raise DataError(f"no reference corpus: give {name} a reference_corpus in config/models.yaml")
+        raise DataError(f"{name} has no reference corpus: set reference_corpus in its entry of config/models.yaml")
     entry = load_references().get_entry(model.entry.reference_corpus)
     tokenizer = model.identity.tokenizer_fingerprint
     if not paths.token_frequencies(entry.name, tokenizer).exists():
         raise DataError(
             f"the tokens of {entry.name} have not been counted with the tokenizer of {name}: materialise "
-            f"token_frequencies for {entry.name}|{name}, or give --frequencies a table of corpus-audit count"
+            f"token_frequencies for {entry.name}|{name}, or pass a table of `corpus-audit count` with --frequencies"
         )
     frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
         raise DataError(
-            f"the tokens of {entry.name} were counted under other settings than those in config/references.yaml: "
+            f"the tokens of {entry.name} were counted with other settings than in config/references.yaml: "
             f"materialise token_frequencies for {entry.name}|{name} again"
         )
     version = metadata.get("data_version", "")
@@ -170,7 +164,7 @@ def build_partition(corpus: str, tokenizer_fingerprint: str) -> str:
 
 def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
     if not path.exists():
-        raise DataError(f"{path}: no such table of token frequencies; count a corpus with corpus-audit count")
+        raise DataError(f"{path}: this table of token frequencies does not exist. Count a corpus: corpus-audit count")
     try:
         table = read_parquet(path)
         counted = cast_to_columns(table, TOKEN_FREQUENCIES)
@@ -199,7 +193,7 @@ class FrequencyReport:
     path: Path
     data_version: str
     metadata: Mapping[str, str]
-    count: CorpusCount | None
+    count: token_count.CorpusCount | None
 
     def read_number(self, name: str) -> int:
         """Return a number from the metadata. ``name`` is tokens, documents, skipped_rows or vocab_size."""
@@ -227,7 +221,7 @@ def build_frequencies(
     paths: DataPaths,
     step: LineageStep,
     *,
-    on_progress: Progress | None = None,
+    on_progress: token_count.Progress | None = None,
 ) -> FrequencyReport:
     """Count the tokens of a corpus and store the table, unless a table of these documents and settings exists.
 
@@ -239,16 +233,16 @@ def build_frequencies(
     tokenizer = model.identity.tokenizer_fingerprint
     path = paths.token_frequencies(entry.name, tokenizer)
     corpus = corpus_from_entry(entry, paths)
-    version = digest(corpus.digest, entry.settings_digest, tokenizer, CODE_VERSION)[:16]
+    version = digest(corpus.digest, entry.settings_digest, tokenizer, token_count.CODE_VERSION)[:16]
     counted = read_metadata_if_whole(entry.name, model, paths)
     if counted is not None and counted.get("data_version", "") == version:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
-    limits = CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
-    checkpoint = locate_checkpoint(path)
-    count = count_documents(
+    limits = token_count.CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
+    checkpoint = token_count.locate_checkpoint(path)
+    count = token_count.count_documents(
         model, corpus, f"the corpus {entry.name}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
-    table = build_frequency_table(
+    table = token_count.build_frequency_table(
         count,
         model,
         corpus=entry.name,
@@ -270,3 +264,58 @@ def build_frequencies(
     # Reading the table compares it with its lineage and with the tokenizer.
     _, metadata = read_corpus_frequencies(entry.name, model, paths)
     return FrequencyReport(entry.name, tokenizer, path, version, metadata, count)
+
+
+class FrequenciesProvider(Provider[TokenFrequencies]):
+    """The provider of token frequencies. All texts share one table.
+
+    The table comes from the user, or else from the reference corpus of the model's entry. A user's table that is
+    unreadable or belongs to another tokenizer raises DataError.
+    """
+
+    need = FREQUENCY_TABLE
+    source = "token_frequencies"
+
+    @staticmethod
+    def read_seen_versions(model: ModelEntry, seen: SeenIdentities, paths: DataPaths) -> Mapping[str, str] | None:
+        """Return the data version of the table without loading the model.
+
+        ``seen`` has the last known fingerprints of each model. The result is None if that of the tokenizer is unknown,
+        or if the table is unreadable.
+        """
+        _, tokenizer = seen[model.name]
+        if not tokenizer:
+            return None
+        try:
+            return read_table_version(model, tokenizer, paths)
+        except AuditError:
+            return None
+
+    @cached_property
+    def _lookup(self) -> tuple[TokenFrequencies | None, Mapping[str, str], str | None]:
+        """Return the table, its data version for the lineage, and the reason if the table is missing."""
+        inputs = self._scope.user_inputs
+        is_usable = self._model.entry.start_token_policy == "always"
+        if inputs is not None and inputs.frequencies is not None and is_usable:
+            return read_frequencies(inputs.frequencies, self._model), {}, None
+        try:
+            return *find_frequencies(self._model, self._scope.paths), None
+        except TransientError:
+            raise
+        except AuditError as error:
+            return None, {}, str(error)
+
+    def explain_missing(self) -> str | None:
+        """Return why the table is missing or unreadable, or None if it is usable."""
+        return self._lookup[2]
+
+    @property
+    def upstream(self) -> Mapping[str, str]:
+        """Return the data version of the table by its name in the lineage."""
+        return self._lookup[1]
+
+    def build_lookup(self, texts: Sequence[str]) -> Lookup[TokenFrequencies]:
+        """Return a function that maps each text to its token frequencies: the same table for every text."""
+        table = self._lookup[0]
+        assert table is not None, "callers check explain_missing() before"
+        return lambda scored: table

@@ -1,4 +1,4 @@
-"""The conclusion of a comparison before and after unlearning, as sentences.
+"""The conclusion of a comparison before and after unlearning, as sentences for the command and the report.
 
 *The model before* and *the model after* are the model before and after unlearning. If the model after reproduces a
 passage that the retrained model does not, the document of the passage was not forgotten. Averages over other documents
@@ -12,7 +12,7 @@ model may know texts that it no longer reproduces.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from audit_pipeline.extras.unlearning.comparison_rows import OUTPUTS, REPRODUCED, STILL_REPRODUCED
@@ -41,8 +41,8 @@ MIN_GROUPS = 20
 _HEADLINES: Mapping[Outcome, str] = {
     "forgotten": "Forgotten by these measures: {after} scores the texts like held-out texts.",
     "still reproduced": "Not forgotten: {after} reproduces passages of {count} of {documents} documents to forget.",
-    "partly forgotten": "Partly forgotten: {after} still says more of the texts than of held-out texts.",
-    "only looks forgotten": "It only looks forgotten: {after} says less, but still scores the texts as known.",
+    "partly forgotten": "Partly forgotten: {after} still reproduces more of the texts than of held-out texts.",
+    "only looks forgotten": "It only looks forgotten: {after} reproduces less, but still scores the texts as known.",
     "over-forgotten": "It only looks forgotten: {after} finds the texts unusually unlikely.",
     "still known": "Not forgotten: {after} still scores the texts as known.",
     "never known": "Nothing to forget was found: {before} does not clearly know the texts.",
@@ -58,11 +58,14 @@ _MEANINGS: Mapping[Outcome, str] = {
         "By its probabilities {after} does not clearly separate the texts from held-out texts more than {reference}."
     ),
     "only looks forgotten": (
-        "{after} says less of the texts than {before}. Its probabilities still separate them from held-out texts."
+        "{after} reproduces less of the texts than {before}. Its probabilities still separate them from held-out texts."
     ),
-    "over-forgotten": "{after} finds the texts less likely than {reference} would. That gives them away, too.",
+    "over-forgotten": (
+        "{after} finds the texts less likely than {reference} would. Such low probabilities also reveal the texts."
+    ),
     "still known": (
-        "{after} still separates the texts from held-out texts. It does not clearly say less of them than {before}."
+        "{after} still separates the texts from held-out texts. It does not clearly reproduce less of them than "
+        "{before}."
     ),
     "never known": "{before} does not clearly separate the texts from held-out texts more than {reference}.",
 }
@@ -77,12 +80,12 @@ _REFERENCE_STATED = "a model that cannot separate the two sides"
 
 STATED_REFERENCE_NOTE = (
     "No retrained model was named, so the reference is a model that cannot separate the two sides (.5, as stated). "
-    "That is right only where the texts to be forgotten and the held-out texts differ in nothing but training: of old "
-    "texts against new texts it is wrong."
+    "This is right only if the texts to be forgotten and the held-out texts differ in nothing but training. It is "
+    "wrong if one side is older than the other."
 )
 LIMITS_NOTE = (
-    "What these numbers do not see may still be there: other words for the same facts, other prompts, or what a little "
-    "further training brings back."
+    "These numbers do not measure everything. The model may still know the facts in other words or with other prompts, "
+    "or a little further training may bring them back."
 )
 
 Key = tuple[str, str, str]
@@ -152,7 +155,7 @@ def _format_reproduced(row: Row, facts: Mapping[str, str], has_retrained: bool) 
         named = f" ({', '.join(names[:_MAX_NAMES])}{more})"
     other = ""
     if has_retrained:
-        other = f", and {_REFERENCE_RETRAINED} was not seen to"
+        other = f", and {_REFERENCE_RETRAINED} does not"
     return (
         f"{facts['after']} reproduces passages of {facts['count']} of {facts['documents']} documents that it was to "
         f"forget{named}{other}."
@@ -224,11 +227,12 @@ def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
     unlike = "The texts no longer differ from held-out texts, but they are not as likely as in the retrained model"
     if n_held_out < MIN_GROUPS:
         return (
-            f"{unlike}; {n_held_out} groups of held-out texts are too few to say whether the models differ as a whole."
+            f"{unlike}; {n_held_out} groups of held-out texts are too few to decide whether the models differ as a "
+            "whole."
         )
     return (
-        f"{unlike}, while no difference was seen in held-out texts: some may be known still and others pushed below"
-        " what was never read."
+        f"{unlike}. Held-out texts show no such difference. Some texts may still be known, and others may be less "
+        "likely than unread texts."
     )
 
 
@@ -236,15 +240,15 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
     """Return why texts whose PrivLeak before is not clearly below 0 cannot be called never known, or None."""
     if after["ci_high"] < 0:
         return (
-            "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
-            "two were named in the wrong order."
+            "The model before does not clearly know the texts, but the model after does: it has read them since, or "
+            "the two models were named in the wrong order."
         )
     reproduced_before = _find_value(rows, REPRODUCED, "before", "forget") or 0
     reproduced_retrained = _find_value(rows, REPRODUCED, "retrained", "forget") or 0
     if _has_higher_output(rows, "before") or reproduced_before > reproduced_retrained:
         return (
             "By its probabilities the model before does not clearly separate the texts from held-out texts, but it "
-            "says more of them: it may have known them."
+            "reproduces more of them: it may have known them."
         )
     if before["ci_low"] > 0:
         return "The model before already finds the texts less likely than the reference would: it may have read them."
@@ -306,7 +310,7 @@ def _explain(rows: Mapping[Key, Row], reason: str | None, has_retrained: bool) -
         holdout = _format_p_value(_find_value(rows, "forget_quality", "after", "holdout"))
         yield (
             f"Forget quality (p-value of no difference from the retrained model): {forget}, of held-out texts "
-            f"{holdout}. Where both are small, the two models differ as a whole, not in these texts."
+            f"{holdout}. If both are small, the two models differ as a whole, not only in these texts."
         )
     else:
         yield STATED_REFERENCE_NOTE
@@ -336,7 +340,8 @@ def _format_suspicious(rows: Mapping[Key, Row]) -> str:
         unmoved_holdout = _format_percent(_find_value(rows, "unchanged", "change", "holdout"))
         return (
             f"{unmoved_forget} of the texts to be forgotten and {unmoved_holdout} of the held-out texts hardly moved. "
-            f"How many of them were known before is not said: {forget['reason']}. Unchanged may mean never known."
+            f"The share that was known before is missing: {forget['reason']}. Unchanged texts may never have been "
+            "known."
         )
     held_out_share = ""
     if holdout["value"] is not None:
@@ -347,9 +352,8 @@ def _format_suspicious(rows: Mapping[Key, Row]) -> str:
         retrained_share = f"; by the same rule {_format_percent(retrained_value)} of them in the retrained model"
     return (
         f"Suspicious (called a member before, and hardly moved since): {_format_percent(forget['value'])} of "
-        f"{forget['n']} "
-        f"texts to be forgotten{held_out_share}{retrained_share}. A score may be as near in a model that never read the"
-        " text."
+        f"{forget['n']} texts to be forgotten{held_out_share}{retrained_share}. A score may change as little in a "
+        "model that never read the text."
     )
 
 
@@ -373,3 +377,13 @@ def _format_percent(value: float | None) -> str:
     if value is None:
         return "an unknown share"
     return f"{100 * value:.1f}%"
+
+
+def add_conclusion(row: dict[str, Any], results: object) -> dict[str, Any]:
+    """Return a row of the section's query, which describes one comparison, with the columns of its conclusion."""
+    conclusion = conclude_unlearning(row["raw_compared"], before=row["before"], after=row["model"])
+    return {**row, **asdict(conclusion)}
+
+
+COMPLETED_BY = {"unlearning": add_conclusion}
+"""The functions that complete a row of a section's query, by the section's name."""
