@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from audit_pipeline.readers.pip_settings import Index
+from audit_pipeline.readers.distributions import Index
 
 
 def make_wheel(files: Mapping[str, str | bytes]) -> bytes:

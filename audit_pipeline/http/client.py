@@ -22,6 +22,7 @@ from typing import Any, Self
 import httpx2
 
 from audit_pipeline.http import faults
+from audit_pipeline.http.faults import NO_RETRY, RetryPolicy, build_retryer, parse_retry_after
 from audit_pipeline.http.response_guard import (
     ACCEPTED_ENCODING,
     LIMIT_EXTENSION,
@@ -29,7 +30,6 @@ from audit_pipeline.http.response_guard import (
     guard_async_response,
     guard_response,
 )
-from audit_pipeline.http.retry import NO_RETRY, RetryPolicy, build_retryer, parse_retry_after
 
 # These packages log the whole address of each request, and the address of a webhook is a secret.
 for _name in ("httpx2", "httpcore2"):

@@ -1,10 +1,17 @@
-"""The bytes of a user's file: plain, compressed or from standard input, with progress and a limit for lines."""
+"""The bytes of users' files: plain, compressed or from standard input, with progress and a limit for lines.
+
+Only regular files are opened. Opening a named pipe waits until a program writes to it, and reading a device may never
+end. The messages name what other paths are, such as "a pipe".
+"""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
+import os
+import stat
 import sys
 import tempfile
 import zlib
@@ -14,10 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-import pyarrow as pa
-
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.regular_files import open_regular_file
 from audit_pipeline.readers.text_rows import UnreadableFileError
 
 STANDARD_INPUT = Path("-")
@@ -26,9 +30,19 @@ MEBIBYTE = 1024 * 1024
 LINE_LIMIT = 64 * MEBIBYTE
 SAMPLE_BYTES = 256 * 1024
 """Number of bytes at the beginning of a file that are read to detect its dialect, such as the separator of columns."""
-
+BROKEN_LINK = "a broken link"
+VANISHED = "a file that has vanished"
 _BUFFER = 64 * 1024
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+# Windows has no flag O_NONBLOCK, and no pipes in its file system.
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass
@@ -74,6 +88,68 @@ class InputFile:
     meter: Meter = field(default_factory=Meter, compare=False)
 
 
+def find_irregular_kind(path: Path) -> str | None:
+    """Return a phrase for what a path is, such as "a pipe", or None for a regular file or a link to one."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "a link to itself or in a circle"
+        if isinstance(error, FileNotFoundError):
+            return BROKEN_LINK if os.path.islink(path) else VANISHED
+        return f"a file that cannot be reached ({error.strerror})"
+    return _name_kind(mode)
+
+
+def is_unicode(name: str) -> bool:
+    """Return True if a file name is valid UTF-8. Python represents invalid bytes as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def open_regular_file(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading bytes.
+
+    Raises:
+        OSError: If the file cannot be opened or is not a regular file. The opened file itself is checked, so that a
+            path which was replaced by a pipe a moment before is also detected.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    except OSError as error:
+        kind = find_irregular_kind(path)
+        if kind is None or kind == VANISHED:
+            raise
+        raise OSError(error.errno, f"it is {kind}", str(path)) from error
+    kind = _name_kind(os.fstat(descriptor).st_mode)
+    if kind is not None:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular_file(path: Path) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raises:
+        OSError: As :func:`open_regular_file`.
+    """
+    with open_regular_file(path) as file:
+        return file.read()
+
+
+def require_regular_file(path: Path) -> None:
+    """Check that a path is a regular file, before a library opens it by its name.
+
+    Raises:
+        OSError: As :func:`open_regular_file`.
+    """
+    open_regular_file(path).close()
+
+
 @contextmanager
 def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
     """Open the uncompressed bytes of a file from the beginning, and update ``file.meter``.
@@ -95,6 +171,9 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
         if file.packed == ".gz":
             unpacked = stack.enter_context(gzip.GzipFile(fileobj=content))
         elif file.packed == ".zst":
+            # The help of commands imports this module, so pyarrow is imported only for such a file.
+            import pyarrow as pa  # noqa: PLC0415
+
             stream = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(content, "r"), "zstd"))
             unpacked = io.BufferedReader(_NonClosingReader(stream), _BUFFER)
         yield cast(BinaryIO, unpacked)
@@ -193,3 +272,9 @@ class _NonClosingReader(io.RawIOBase):
         piece = self._raw.read(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
+
+
+def _name_kind(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "no regular file")

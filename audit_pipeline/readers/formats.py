@@ -15,9 +15,10 @@ from audit_pipeline.readers.file_bytes import (
     COMPRESSIONS,
     STANDARD_INPUT,
     InputFile,
+    find_irregular_kind,
+    open_regular_file,
     read_standard_input,
 )
-from audit_pipeline.readers.regular_files import find_irregular_kind, open_regular_file
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind, open_saved_dataset
 from audit_pipeline.readers.row_stream import RowFormat, RowStream, TextStream
 from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error
@@ -27,11 +28,12 @@ def _find_formats() -> dict[str, RowFormat]:
     """Return the formats of all modules in row_formats/, by the suffix of file names, including compression."""
     formats: dict[str, RowFormat] = {}
     for module in pkgutil.iter_modules(row_formats.__path__):
-        row_format: RowFormat = importlib.import_module(f"{row_formats.__name__}.{module.name}").FORMAT
-        for suffix in row_format.suffixes:
-            formats[suffix] = row_format
-            if row_format.is_compressible:
-                formats |= {f"{suffix}{compression}": row_format for compression in COMPRESSIONS}
+        declared: Sequence[RowFormat] = importlib.import_module(f"{row_formats.__name__}.{module.name}").FORMATS
+        for row_format in declared:
+            for suffix in row_format.suffixes:
+                formats[suffix] = row_format
+                if row_format.is_compressible:
+                    formats |= {f"{suffix}{compression}": row_format for compression in COMPRESSIONS}
     return formats
 
 

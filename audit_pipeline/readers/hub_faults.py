@@ -30,9 +30,8 @@ from huggingface_hub.errors import (
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
 from audit_pipeline.http.client import build_library_client
-from audit_pipeline.http.faults import HttpError, RetryableError, is_transient_status, iterate_causes
+from audit_pipeline.http.faults import HttpError, RetryableError, is_transient_status, iterate_causes, parse_retry_after
 from audit_pipeline.http.response_guard import LIMIT_EXTENSION
-from audit_pipeline.http.retry import parse_retry_after
 
 HUB_ERRORS = (httpx2.HTTPError, HttpError, HFValidationError, RevisionResolutionError, OSError)
 """The errors that a request to the hub can raise: of its clients, of the disk and of the network."""

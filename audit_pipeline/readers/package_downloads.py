@@ -26,10 +26,8 @@ from pypi_simple import (
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.http.client import HttpClient
-from audit_pipeline.http.faults import HttpError, format_public_error
-from audit_pipeline.http.retry import RetryPolicy
-from audit_pipeline.readers.archives import Archive
-from audit_pipeline.readers.pip_settings import Index
+from audit_pipeline.http.faults import HttpError, RetryPolicy, format_public_error
+from audit_pipeline.readers.distributions import Archive, Index
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.integrity import file_sha256
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from audit_pipeline.errors import escape_unprintable
-from audit_pipeline.readers.regular_files import BROKEN_LINK, VANISHED, find_irregular_kind, is_unicode
+from audit_pipeline.readers.file_bytes import BROKEN_LINK, VANISHED, find_irregular_kind, is_unicode
 
 
 def walk_files(

@@ -19,8 +19,7 @@ from pydantic import Field
 
 from audit_pipeline.config.validation import Distinct
 from audit_pipeline.errors import SourceError
-from audit_pipeline.readers.archives import Archive, read_members
-from audit_pipeline.readers.pip_settings import read_configured_index
+from audit_pipeline.readers.distributions import Archive, read_configured_index, read_members
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, Source, SourceSection, collect
 
 NAME = "release_notes"

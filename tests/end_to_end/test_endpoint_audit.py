@@ -18,7 +18,7 @@ from written import read_all
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.extras.servers.prompt_client import EndpointClient
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, TOKENS_TAG

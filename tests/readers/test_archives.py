@@ -11,7 +11,7 @@ import pytest
 from loopback_index import make_archive
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.readers.archives import read_members, read_wheel_member
+from audit_pipeline.readers.distributions import read_members, read_wheel_member
 
 
 def test_regular_files_are_read_and_nothing_is_written(tmp_path: Path) -> None:

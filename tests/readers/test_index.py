@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.readers.pip_settings import parse_pip_settings, read_configured_index
+from audit_pipeline.readers.distributions import parse_pip_settings, read_configured_index
 
 NAMES = ("PIP_INDEX_URL", "PIP_CERT", "PIP_PROXY")
 

@@ -8,9 +8,8 @@ import pytest
 from loopback_index import FakeIndex, make_archive, make_wheel
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.readers.archives import read_members, read_wheel_member
+from audit_pipeline.readers.distributions import Index, read_members, read_wheel_member
 from audit_pipeline.readers.package_downloads import fetch_sdist, fetch_wheel
-from audit_pipeline.readers.pip_settings import Index
 
 
 def test_newest_final_release_that_is_not_yanked(fake_index: FakeIndex, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.file_bytes import VANISHED, find_irregular_kind, open_regular_file
 from audit_pipeline.readers.formats import compute_file_digest, open_rows
-from audit_pipeline.readers.regular_files import VANISHED, find_irregular_kind, open_regular_file
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, read_document
 
 KINDS = {

@@ -10,8 +10,15 @@ from email.utils import format_datetime
 import pytest
 import requests
 
-from audit_pipeline.http.faults import RetryableError, format_public_error, is_transient_fault, iterate_causes
-from audit_pipeline.http.retry import RetryPolicy, build_retryer, parse_retry_after
+from audit_pipeline.http.faults import (
+    RetryableError,
+    RetryPolicy,
+    build_retryer,
+    format_public_error,
+    is_transient_fault,
+    iterate_causes,
+    parse_retry_after,
+)
 
 
 def answered(status: int) -> requests.HTTPError:

@@ -27,11 +27,11 @@ from audit_pipeline.http.faults import (
     HttpError,
     OversizedResponseError,
     RetryableError,
+    RetryPolicy,
     StatusError,
 )
 from audit_pipeline.http.requests_adapter import ClientAdapter
 from audit_pipeline.http.response_guard import Unpacker, list_secrets, redact
-from audit_pipeline.http.retry import RetryPolicy
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from huggingface_hub import HfApi
 
 from audit_pipeline.errors import DataError, escape_unprintable, to_one_line
+from audit_pipeline.readers.file_bytes import find_irregular_kind
 from audit_pipeline.readers.formats import SUFFIXES, compute_file_digest, has_row_format, open_texts
 from audit_pipeline.readers.hub_faults import (
     HUB_ERRORS,
@@ -25,8 +26,7 @@ from audit_pipeline.readers.hub_faults import (
     classify_hub_error,
     hub_faults_as_errors,
 )
-from audit_pipeline.readers.regular_files import find_irregular_kind
-from audit_pipeline.readers.row_formats.json_lines import parse_json_row
+from audit_pipeline.readers.row_formats.lines import parse_json_row
 from audit_pipeline.readers.text_rows import Row, Skipped, TextRow, UnreadableFileError, read_text_row
 from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.config import require_source

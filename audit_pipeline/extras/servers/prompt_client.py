@@ -16,7 +16,7 @@ from audit_pipeline.extras.servers.dialect_interface import (
     Prompt,
 )
 from audit_pipeline.extras.servers.dialects import DIALECTS
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryPolicy
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget
 

@@ -1,4 +1,4 @@
-"""Retries of assets after transient errors, by the policy of http/retry.py. The log of the run shows them."""
+"""Retries of assets after transient errors, by the policy of http/faults.py. The log of the run shows them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline.errors import UnansweredError, to_one_line
-from audit_pipeline.http.faults import is_transient_fault, iterate_causes
-from audit_pipeline.http.retry import RetryPolicy, build_retryer
+from audit_pipeline.http.faults import RetryPolicy, build_retryer, is_transient_fault, iterate_causes
 
 RETRY_POLICY = RetryPolicy(attempts=4, first_pause=2.0, max_pause=60.0, jitter=1.0)
 

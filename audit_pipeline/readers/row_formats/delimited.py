@@ -294,4 +294,4 @@ def _build_row(file: file_bytes.InputFile, index: int, header: Sequence[str], re
     return Row(location, index, {name: field for name, field in zip(header, record.fields, strict=True) if name})
 
 
-FORMAT = RowFormat((".csv", ".tsv"), open_delimited_rows, is_compressible=True)
+FORMATS = (RowFormat((".csv", ".tsv"), open_delimited_rows, is_compressible=True),)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, decode_text, iterate_lines, open_bytes
-from audit_pipeline.readers.row_formats.json_lines import build_json_row, open_json_lines
+from audit_pipeline.readers.row_formats.lines import build_json_row, open_json_lines
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, UnreadableFileError
 
@@ -191,4 +191,4 @@ class _ArrayParser:
         )
 
 
-FORMAT = RowFormat((".json",), open_json_document, is_compressible=True)
+FORMATS = (RowFormat((".json",), open_json_document, is_compressible=True),)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from python_calamine import CalamineSheet, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
 
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.file_bytes import InputFile
-from audit_pipeline.readers.regular_files import require_regular_file
+from audit_pipeline.readers.file_bytes import InputFile, require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import USUAL_TEXT_COLUMNS, Row, Skipped, UnreadableFileError, clean_header
 
@@ -245,4 +244,4 @@ def _to_json_value(cell: object) -> object:
     return str(cell)
 
 
-FORMAT = RowFormat((".xlsx", ".ods"), open_spreadsheet)
+FORMATS = (RowFormat((".xlsx", ".ods"), open_spreadsheet),)

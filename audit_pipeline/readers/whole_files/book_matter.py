@@ -31,8 +31,8 @@ from audit_pipeline.readers.whole_files.document import (
 )
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.gutenberg_frame import count_text_words
+from audit_pipeline.readers.whole_files.html import SECTION_GAP, Prose, extract_prose
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.xhtml_text import SECTION_GAP, Prose, extract_prose
 
 ChapterKind: TypeAlias = Literal["text", "perhaps matter", "matter"]
 _Problems: TypeAlias = tuple[tuple[str, str], ...]

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import Dating
-from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
+from audit_pipeline.readers.file_bytes import read_regular_file, require_regular_file
 from audit_pipeline.readers.whole_files.legible import (
     REPAIRS,
     explain_illegible,

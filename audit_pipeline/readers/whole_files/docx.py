@@ -36,6 +36,7 @@ from audit_pipeline.readers.whole_files.document import (
     WholeDocument,
     describe_unread,
 )
+from audit_pipeline.readers.whole_files.html import INVISIBLE, collapse_whitespace, extract_prose
 from audit_pipeline.readers.whole_files.word_text import (
     EMBEDDED,
     PARAGRAPH_GAP,
@@ -46,7 +47,6 @@ from audit_pipeline.readers.whole_files.word_text import (
     has_page_colour,
     local_name,
 )
-from audit_pipeline.readers.whole_files.xhtml_text import INVISIBLE, collapse_whitespace, extract_prose
 
 # A Word file with a password is a compound file with this signature. It contains the encrypted zip file.
 _LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")

@@ -11,8 +11,8 @@ from audit_pipeline.readers.whole_files.book_matter import classify_chapter, ext
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
 from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head, split_gutenberg_file
+from audit_pipeline.readers.whole_files.html import INVISIBLE, extract_prose
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
-from audit_pipeline.readers.whole_files.xhtml_text import INVISIBLE, extract_prose
 
 
 def gutenberg_body(text: str) -> str:

@@ -10,7 +10,7 @@ from made_epubs import epub as book
 
 from audit_pipeline.readers.whole_files import epub as module
 from audit_pipeline.readers.whole_files.epub import Epub, EpubError, read_epub
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
+from audit_pipeline.readers.whole_files.html import extract_prose
 
 
 def read(content: bytes) -> Epub:

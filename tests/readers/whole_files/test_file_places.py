@@ -16,8 +16,8 @@ from profiles import max_examples
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
 from audit_pipeline.readers.whole_files.document import NO_LINES, Places, WholeDocument, describe_place, read_document
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
+from audit_pipeline.readers.whole_files.html import extract_prose
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 RUNNING = " ".join([f"{FULL} the town."] * 10)

@@ -12,8 +12,8 @@ from made_epubs import epub, item, package, page
 from made_whole_files import drawn_pdf, lines_at
 
 from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument, read_document
+from audit_pipeline.readers.whole_files.html import extract_prose, find_no_style_sheet
 from audit_pipeline.readers.whole_files.visibility import find_styles
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose, find_no_style_sheet
 
 
 def read(folder: Path, name: str, content: bytes) -> WholeDocument:
