@@ -70,7 +70,7 @@ def parse_dating(value: object, today: date | None = None) -> Dating | None:
     try:
         dating = _parse_value(value)
     except (ValueError, OverflowError):
-        raise UnreadableDateError(f"{quoted} is not a date that can be read") from None
+        raise UnreadableDateError(f"{quoted} is not a readable date") from None
     # Some programs write the year 1 or 101 if a date is missing.
     if dating.first_day.year < _FIRST_YEAR:
         raise UnreadableDateError(f"{quoted} is before the year {_FIRST_YEAR}")

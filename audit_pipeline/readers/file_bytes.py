@@ -186,7 +186,7 @@ def faults_as_errors(file: InputFile) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableFileError(
-            file.path, f"is not a readable .gz file ({to_one_line(error)}): it may be cut off; use another copy"
+            file.path, f"is not a readable .gz file ({to_one_line(error)}). It may be truncated. Use another copy."
         ) from error
     except OSError as error:
         raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or to_one_line(error)})") from error
@@ -224,13 +224,13 @@ def require_line_within_limit(file: InputFile, line: bytes | str, number: int) -
     """Raise UnreadableFileError if a line is longer than 64 MiB."""
     if len(line) > LINE_LIMIT:
         most = f"{LINE_LIMIT // MEBIBYTE} MiB"
-        raise UnreadableFileError(file.path, f"line {number} is longer than {most}: is this a file of rows?")
+        raise UnreadableFileError(file.path, f"line {number} is longer than {most}. Check that the file contains rows.")
 
 
 def refuse_utf16(file: InputFile, start: bytes) -> None:
     """Raise UnreadableFileError if a file begins with the byte-order mark of UTF-16."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnreadableFileError(file.path, "is in UTF-16; save it as UTF-8")
+        raise UnreadableFileError(file.path, "is in UTF-16. Save it as UTF-8.")
 
 
 def read_standard_input() -> InputFile:
@@ -240,7 +240,9 @@ def read_standard_input() -> InputFile:
         UnreadableFileError: If standard input is closed or is not text.
     """
     if sys.stdin is None:
-        raise UnreadableFileError(Path("standard input"), "is closed: nothing can be read from it")
+        raise UnreadableFileError(
+            Path("standard input"), "is closed. Pipe lines of JSON to the command, or name a file instead of -."
+        )
     # Python closes and removes the temporary file when the last reference to it is gone.
     spooled = tempfile.TemporaryFile()  # noqa: SIM115
     while piece := sys.stdin.buffer.read(MEBIBYTE):
@@ -250,9 +252,7 @@ def read_standard_input() -> InputFile:
     start = spooled.read(4096)
     refuse_utf16(file, start)
     if b"\0" in start or start.startswith(_ZSTANDARD):
-        raise UnreadableFileError(
-            file.path, "is read as lines of JSON, and this is no text: give the name of a file instead of -"
-        )
+        raise UnreadableFileError(file.path, "is not text, but must contain lines of JSON. Name a file instead of -.")
     return file
 
 
@@ -277,4 +277,4 @@ class _NonClosingReader(io.RawIOBase):
 def _name_kind(mode: int) -> str | None:
     if stat.S_ISREG(mode):
         return None
-    return _KINDS.get(stat.S_IFMT(mode), "no regular file")
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")

@@ -91,8 +91,8 @@ class LabelReader:
         if self._others:
             spellings.append("and others")
         return (
-            f"{self.not_understood:,} label(s) not understood, {consequence}: {', '.join(spellings)}; "
-            "a label is 1 or member, 0 or non-member, or empty"
+            f"{self.not_understood:,} label(s) with an unknown spelling, {consequence}: {', '.join(spellings)}; "
+            "valid labels are 1 or member, 0 or non-member, or empty"
         )
 
 

@@ -162,7 +162,7 @@ def test_no_usable_row_and_no_file_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds neither Rows_length4.jsonl .* nor data/Rows_length4-\*.parquet"):
         read_labelled(spec)
     write_jsonl(tmp_path, [{"input": "one two", "label": 1}, {"input": "one", "label": 1}])
-    with pytest.raises(DataError, match=r"none of its 2 rows can be used; the first, .*:1: has 2 words, not 4"):
+    with pytest.raises(DataError, match=r"none of its 2 rows can be used. The first is .*:1: has 2 words, not 4"):
         read_labelled(spec)
     (tmp_path / "Rows_length4.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match="no rows"):
@@ -254,7 +254,7 @@ def test_columns_say_document_group_and_day(tmp_path: Path) -> None:
     ]
     # The examples have no column for the other end of an interval.
     assert [row["reason"] for row in drawn.notes["undated"]["first"]] == [
-        "column 'day': 'soon' is not a date that can be read",
+        "column 'day': 'soon' is not a readable date",
         "column 'day': '2020' is more than one day",
     ]
     assert [check.name for check in run_checks(drawn.examples, spec) if not check.passed] == []

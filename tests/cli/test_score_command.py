@@ -46,7 +46,7 @@ def score(workspace: Workspace, out: Path) -> Score:
     ("name", "content", "message"),
     [
         ("missing.jsonl", None, "no such file"),
-        ("bad.jsonl", b'{"input": \n[1]\n', "none of its 2 rows can be used; the first, bad.jsonl:1: broken JSON"),
+        ("bad.jsonl", b'{"input": \n[1]\n', "none of its 2 rows can be used. The first is bad.jsonl:1: broken JSON"),
         ("torn.parquet", b"PAR1 torn", "not a readable Parquet file"),
     ],
 )

@@ -107,7 +107,7 @@ def test_what_cannot_be_counted_says_what_to_do(
     environment = configured(**entries)
     expected = {
         "gated": "the data set maker/gated, after row 0, is gated: accept its terms on the hub and set HF_TOKEN",
-        "none": "the data set maker/none is not on the hub, or is private: check the name, or set HF_TOKEN",
+        "none": "the data set maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN",
         "revision": "the data set maker/open has no revision v9",
         "busy": "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s",
         "pattern": "the data set maker/open has no file that matches en/*.json.gz",
@@ -122,6 +122,6 @@ def test_what_cannot_be_counted_says_what_to_do(
         assert one["transient"] is (name == "busy")
     # A stream cannot be read offline, whatever is in the cache.
     [offline] = told("stream", "gated", HF_HUB_OFFLINE="1", **environment)
-    assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
+    assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE is set: unset it" in offline["error"]
     assert "set path to a copy of its files" in offline["error"]
     assert offline["transient"] is False

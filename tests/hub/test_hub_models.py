@@ -72,7 +72,7 @@ def test_what_is_refused_says_why_and_is_not_asked_again(hub: HubServer, told: T
     gated, revision, none, pickle, stranger, nobody, let_in = told("locate", *asked, *with_tokens)
     assert "maker/gated is gated: accept its terms on the hub and set HF_TOKEN" in gated["error"]
     assert "maker/open@v9 has no revision v9" in revision["error"]
-    assert "maker/none is not on the hub, or is private: check the name, or set HF_TOKEN" in none["error"]
+    assert "maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN" in none["error"]
     assert "maker/pickled holds no weights as safetensors: pickled weights" in pickle["error"]
     assert not hub.asked("pytorch_model.bin", "HEAD")
     assert not hub.asked("pytorch_model.bin")
@@ -108,7 +108,7 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
     hub.fail("/api/models/maker/broken", fault(503), times=1)
     busy, waits, reset, broken, cut = told("locate", *[(f"maker/{name}", None) for name in names])
     assert "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
-    assert "maker/reset cannot be fetched now: the hub cannot be reached, or broke off" in reset["error"]
+    assert "maker/reset cannot be fetched now: the hub cannot be reached, or the connection failed" in reset["error"]
     assert "maker/broken cannot be fetched now: the hub is busy (status 503)" in broken["error"]
     assert [one["transient"] for one in (busy, reset, broken)] == [True] * 3
     assert files_of(Path(waits["folder"])) == files
@@ -118,7 +118,7 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
 
     # What is left of it is not taken for a model, and the next run makes it whole.
     [offline] = told("locate", ("maker/reset", None), HF_HUB_OFFLINE="1")
-    assert "maker/reset is not whole in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
+    assert "maker/reset is not complete in the local hub cache, and HF_HUB_OFFLINE is set: unset it" in offline["error"]
     assert offline["transient"] is False
     [again] = told("locate", ("maker/reset", None))
     assert files_of(Path(again["folder"])) == files
@@ -134,7 +134,7 @@ def test_without_the_hub_the_cache_is_used_where_it_holds_the_model(
     hub.stop()
     kept, never = told("locate", ("maker/kept", None), ("maker/never", None))
     assert kept == there
-    assert "maker/never cannot be fetched now: the hub cannot be reached, or broke off" in never["error"]
+    assert "maker/never cannot be fetched now: the hub cannot be reached, or the connection failed" in never["error"]
     assert never["transient"] is True
     [off] = told("locate", ("maker/never", None), HF_HUB_OFFLINE="1")
     assert "maker/never is not in the local hub cache, and HF_HUB_OFFLINE is set" in off["error"]

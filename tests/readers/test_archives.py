@@ -49,7 +49,7 @@ def test_a_member_that_is_not_in_the_wheel(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("demo/here", b"0")
     assert read_wheel_member(wheel, "demo/here") == b"0"
-    with pytest.raises(SourceError, match="holds no file demo/gone"):
+    with pytest.raises(SourceError, match="does not contain the file demo/gone"):
         read_wheel_member(wheel, "demo/gone")
     wheel.write_bytes(b"no wheel")
     with pytest.raises(SourceError, match="demo/here cannot be read"):

@@ -35,7 +35,7 @@ def test_text_in_the_charset_that_is_declared_or_fits(content: bytes, charset: s
 
 def test_text_in_another_charset_than_declared_is_refused() -> None:
     for content in (CHINESE.encode("gb18030"), bytes(range(256)) * 4, b"\xef\xbb\xbf\xff"):
-        with pytest.raises(DataError, match="wrong charset: its bytes are not utf-8"):
+        with pytest.raises(DataError, match="wrong charset: the bytes are not valid utf-8"):
             decode_page(content, "utf-8")
 
 

@@ -51,7 +51,7 @@ def test_a_header_with_several_delimiters_is_settled_by_the_rows_or_refused(tmp_
     assert rows_of(tmp_path, even)[0] == ("a text 0", "1")
     assert open_rows(tmp_path / "t.csv").columns == ("text", "label, as given")
     doubtful = "a;b,c\n" + "".join(f"text {number}\n" for number in range(5))
-    with pytest.raises(DataError, match="its header holds ',' and ';', and its rows do not show which"):
+    with pytest.raises(DataError, match="its header contains ',' and ';', and the rows do not show which"):
         read_rows(written(tmp_path, "d.csv", doubtful))
 
 

@@ -74,12 +74,14 @@ def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    with pytest.raises(DataError, match="is not a file, nor a data set that was saved by save_to_disk"):
+    with pytest.raises(DataError, match="is a folder, but not a data set that save_to_disk wrote"):
         read_rows(tmp_path / "plain")
     save_dataset(tmp_path / "splits" / "train", ROWS)
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train"]}')
     assert has_row_format(tmp_path / "splits")
-    with pytest.raises(DataError, match=r"holds the splits train: name the folder of one, as in .*splits/train"):
+    with pytest.raises(
+        DataError, match=r"contains the splits train. Name the folder of one split, such as .*splits/train"
+    ):
         read_rows(tmp_path / "splits")
     saved = save_dataset(tmp_path / "saved", ROWS)
     state = json.loads((saved / "state.json").read_text())
@@ -91,7 +93,7 @@ def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path)
         ('{"_data_files": [{"filename": 5}]}', r"its state\.json has no valid list '"),
         (json.dumps({**state, "_data_files": [{"filename": "gone.arrow"}]}), "is not a readable Arrow file"),
         (json.dumps({**state, "_data_files": [{"filename": f"../{outside.name}"}]}), "is not a readable Arrow file"),
-        ('{"_data_files": []}', "the file holds no rows"),
+        ('{"_data_files": []}', "the file contains no rows"),
     ):
         (saved / "state.json").write_text(content)
         with pytest.raises(DataError, match=message):
@@ -164,11 +166,14 @@ def test_standard_input_is_lines_of_json_and_read_as_often_as_wanted(monkeypatch
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "standard input: the file holds no rows"),
-        (b"PAR1 and so on", "none of its 1 rows can be used; the first, standard input:1: broken JSON"),
-        (gzip.compress(b'{"text": "a"}', mtime=0), "and this is no text: give the name of a file instead of -"),
-        ("{}".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
-        (b"text,label\nhello,1\n", "none of its 2 rows can be used; the first, standard input:1: broken JSON"),
+        (b"", "standard input: the file contains no rows"),
+        (b"PAR1 and so on", "none of its 1 rows can be used. The first is standard input:1: broken JSON"),
+        (
+            gzip.compress(b'{"text": "a"}', mtime=0),
+            "is not text, but must contain lines of JSON. Name a file instead of -",
+        ),
+        ("{}".encode("utf-16"), "is in UTF-16. Save it as UTF-8."),
+        (b"text,label\nhello,1\n", "none of its 2 rows can be used. The first is standard input:1: broken JSON"),
     ],
 )
 def test_what_is_no_json_on_standard_input_is_refused(
@@ -187,9 +192,7 @@ def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) ->
     late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
     late_file = write_rows(tmp_path / "b.jsonl", late)
-    with pytest.raises(
-        DataError, match=r"'input' was read until b.jsonl:1101, which has it: say which column .*--text"
-    ):
+    with pytest.raises(DataError, match=r"'input' was read. But b.jsonl:1101 has a column 'text'. .*--text"):
         list(open_texts(late_file))
     assert len(list(open_texts(late_file, "input"))) == 1200
     # Of several columns that begin late, only a more usual one is in doubt.

@@ -55,11 +55,15 @@ def hidden(error: Exception, by: Exception) -> Exception:
         (refused(501), "cannot be fetched: ", False),
         (caused(LocalEntryNotFoundError("none here"), refused(503)), r"the hub is busy \(status 503\)", True),
         (hidden(FileNotFoundError("no data file"), refused(503)), r"the hub is busy \(status 503\)", True),
-        (caused(LocalEntryNotFoundError("none here"), httpx2.ConnectError("refused")), "broke off .refused.", True),
-        (httpx2.ReadError(""), r"cannot be reached, or broke off \(ReadError\)", True),
-        (ConnectionError("Couldn't reach it"), "broke off .Couldn't reach it.", True),
-        (TimeoutError("timed out"), "broke off .timed out.", True),
-        (OfflineModeIsEnabled("off"), "is not in the local hub cache, and HF_HUB_OFFLINE is set: go online", False),
+        (
+            caused(LocalEntryNotFoundError("none here"), httpx2.ConnectError("refused")),
+            "the connection failed .refused.",
+            True,
+        ),
+        (httpx2.ReadError(""), r"cannot be reached, or the connection failed \(ReadError\)", True),
+        (ConnectionError("Couldn't reach it"), "the connection failed .Couldn't reach it.", True),
+        (TimeoutError("timed out"), "the connection failed .timed out.", True),
+        (OfflineModeIsEnabled("off"), "is not in the local hub cache, and HF_HUB_OFFLINE is set: unset it", False),
     ],
 )
 def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, passing: bool) -> None:

@@ -76,13 +76,13 @@ def test_bytes_that_are_not_utf8_and_lone_surrogates_cost_their_rows(tmp_path: P
     ],
 )
 def test_an_array_that_is_broken_or_too_deep_is_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataError, match=r"t\.json: is not readable JSON: .*; write it again"):
+    with pytest.raises(DataError, match=r"t\.json: is not readable JSON: .*. Write the file again"):
         read_rows(written(tmp_path, "t.json", content))
 
 
 def test_empty_arrays_and_files_hold_no_rows(tmp_path: Path) -> None:
     for content in ("[]", " [ \n] ", "", "\n\n"):
-        with pytest.raises(DataError, match="the file holds no rows"):
+        with pytest.raises(DataError, match="the file contains no rows"):
             read_rows(written(tmp_path, "t.json", content))
 
 
@@ -113,7 +113,7 @@ def test_an_array_comes_back_wherever_its_pieces_are_cut(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_document, "_PIECE", piece)
         if not rows:
-            with pytest.raises(DataError, match="holds no rows"):
+            with pytest.raises(DataError, match="contains no rows"):
                 read_rows(path)
             return
         assert [dict(row.values) for row in read_rows(path).rows] == rows

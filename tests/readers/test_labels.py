@@ -33,5 +33,5 @@ def test_others_are_counted_and_the_first_five_spellings_shown_harmless() -> Non
     assert words == (
         "8 label(s) not understood, taken as unknown: 'yes' (2), '01' (1), cells of more than 30 characters (1), "
         "'red \\x1b[31m' (1), '-1' (1), and others; "
-        "a label is 1 or member, 0 or non-member, or empty"
+        "valid labels are 1 or member, 0 or non-member, or empty"
     )

@@ -78,7 +78,7 @@ def test_server_down_uses_the_newest_intact_archive_in_the_cache(fake_index: Fak
 
 def test_server_down_without_cache(fake_index: FakeIndex, tmp_path: Path) -> None:
     fake_index.stop()
-    with pytest.raises(SourceError, match="demo: no usable answer from the package index"):
+    with pytest.raises(SourceError, match="demo: no usable response from the package index"):
         fetch_sdist("demo", fake_index.index, tmp_path)
 
 

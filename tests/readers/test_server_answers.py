@@ -115,7 +115,7 @@ def test_model_servers(server: BadServer, long: Answer) -> None:
     endpoint = Endpoint(url=f"{server.url}/v1", model="tiny", dialect="vllm")
     client = EndpointClient("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first_pause=0.01))
     server.serve("/v1/x", long)
-    with pytest.raises(OversizedError, match="its response is longer than the limit of 1,048,576 bytes") as error:
+    with pytest.raises(OversizedError, match="the response is longer than the limit of 1,048,576 bytes") as error:
         client.ask(ServerRequest(f"{endpoint.url}/x", {}, max_bytes=1 << 20))
     assert "\n" not in str(error.value)
     server.serve("/v1/y", packed(b"no gzip"), packed(gzip.compress(b"fine")))
@@ -152,7 +152,7 @@ def test_the_client_of_single_requests(server: BadServer) -> None:
         with pytest.raises(HttpError, match="no usable response"):
             client.request("GET", "ftp://127.0.0.1/")
         server.stop()
-        with pytest.raises(RetryableError, match="it cannot be reached"):
+        with pytest.raises(RetryableError, match="the server cannot be reached"):
             client.request("GET", f"{server.url}/echo")
 
 
@@ -196,7 +196,7 @@ def test_the_hub(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for answer, line in (
         (Answer(b"[" * 500_000, "application/json"), "unexpected answer"),
         (Answer(b"{}", "application/json"), "unexpected answer"),
-        (packed(BOMB), "its response is longer than the limit of 1,048,576 bytes"),
+        (packed(BOMB), "the response is longer than the limit of 1,048,576 bytes"),
     ):
         server.serve("/api/datasets/a/b", answer)
         with pytest.raises(DataError, match=f"the data set a/b .*{line}") as error:
@@ -206,5 +206,5 @@ def test_the_hub(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_timestamp_authorities(server: BadServer) -> None:
     server.serve("/", packed(BOMB))
-    with pytest.raises(AuthorityError, match="its response is longer than the limit of 1,048,576 bytes"):
+    with pytest.raises(AuthorityError, match="the response is longer than the limit of 1,048,576 bytes"):
         request_timestamp(f"{server.url}/", b"content")

@@ -47,7 +47,7 @@ def test_cells_are_text_numbers_dates_and_what_a_formula_gave(tmp_path: Path, su
 def test_of_several_sheets_none_is_guessed(tmp_path: Path, suffix: str) -> None:
     path = write_sheets(tmp_path / f"t{suffix}", {"members": [["text"], ["a"]], "others": [["text"], ["b"]]})
     with pytest.raises(
-        DataError, match="holds the sheets members, others: save the sheet to be read as a separate file"
+        DataError, match=r"contains the sheets members, others\. Save the sheet to read as a separate file\."
     ):
         read_rows(path)
 
@@ -56,9 +56,9 @@ def test_of_several_sheets_none_is_guessed(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("sheet", "message"),
     [
-        ([], "the file holds no rows"),
-        ([["text", "label"]], "the file holds no rows"),
-        ([["text", "label", "text"], ["a", 1, "b"]], "names a column twice: text, label, text"),
+        ([], "the file contains no rows"),
+        ([["text", "label"]], "the file contains no rows"),
+        ([["text", "label", "text"], ["a", 1, "b"]], "contains a column name twice: text, label, text"),
     ],
 )
 def test_headers_that_are_refused(tmp_path: Path, suffix: str, sheet: list[list[object]], message: str) -> None:
@@ -90,7 +90,7 @@ def test_an_ods_file_with_a_password_is_named(tmp_path: Path) -> None:
             f'<manifest:manifest xmlns:manifest="{oasis}"><manifest:file-entry manifest:full-path="content.xml">'
             "<manifest:encryption-data/></manifest:file-entry></manifest:manifest>",
         )
-    with pytest.raises(DataError, match="is locked with a password: save it without a password"):
+    with pytest.raises(DataError, match="is locked with a password. Save it without a password."):
         read_rows(path)
 
 
@@ -105,7 +105,7 @@ def _read(path: Path) -> tuple[list[dict[str, object]], list[tuple[str, str]], d
     return rows, [(row.location, row.reason) for row in file.skipped], dict(file.remarks)
 
 
-HIDDEN = "is hidden: show the row to have it read"
+HIDDEN = "is hidden. Show the row to include it."
 
 
 @pytest.mark.parametrize("mark", [' hidden="1"', ' hidden="true"', ' ht="0" customHeight="1"'])
@@ -122,7 +122,7 @@ def test_hidden_rows_are_left_out_and_named_and_others_keep_their_places(tmp_pat
 
 def test_a_sheet_whose_rows_are_all_hidden_is_refused(tmp_path: Path) -> None:
     write_sheet_xml(tmp_path / "t.xlsx", _cells(1, "text", more=' hidden="1"') + _cells(2, "a", more=' hidden="1"'))
-    with pytest.raises(DataError, match="all of its rows are hidden: show the rows to have them read"):
+    with pytest.raises(DataError, match="all of its rows are hidden. Show the rows to include them."):
         read_rows(tmp_path / "t.xlsx")
 
 
@@ -130,10 +130,10 @@ def test_a_sheet_whose_rows_are_all_hidden_is_refused(tmp_path: Path) -> None:
 def test_hidden_sheets_are_named_and_the_visible_one_is_read(tmp_path: Path, state: str) -> None:
     path = tmp_path / "t.xlsx"
     write_sheet_xml(path, _cells(1, "text") + _cells(2, "a"), _cells(1, "text") + _cells(2, "b"), states=("", state))
-    reason = "is hidden: show the sheet to have it read"
+    reason = "is hidden. Show the sheet to include it."
     assert _read(path) == ([{"text": "a"}], [], {"sheet B": reason})
     write_sheet_xml(path, "", _cells(1, "text") + _cells(2, "b"), states=("", state))
-    with pytest.raises(DataError, match=r"its only sheets with content are hidden \(B\): show the sheet"):
+    with pytest.raises(DataError, match=r"its only sheets with content are hidden \(B\). Show the sheet"):
         read_rows(path)
 
 
@@ -141,7 +141,7 @@ def test_hidden_columns_are_left_out_and_named(tmp_path: Path) -> None:
     columns = '<cols><col min="2" max="2" width="9" hidden="1"/><col min="4" max="4" width="0"/></cols>'
     sheet = _cells(1, "text", "secret", "note", "old") + _cells(2, "a", "b", "c", "d")
     write_sheet_xml(tmp_path / "t.xlsx", sheet, before=columns)
-    reason = "hidden: show the column to have it read"
+    reason = "is hidden. Show the column to include it."
     assert _read(tmp_path / "t.xlsx") == ([{"text": "a", "note": "c"}], [], {"column(s) B, D": reason})
 
 
@@ -157,7 +157,7 @@ def test_every_row_of_merged_cells_has_their_value(tmp_path: Path) -> None:
     write_sheet_xml(tmp_path / "t.xlsx", "".join(rows), after=merged)
     found, _, remarks = _read(tmp_path / "t.xlsx")
     assert [row["book"] for row in found] == ["One", "One", "", "Two"]
-    assert remarks == {"1 merged cell(s) of column A": "their value is read for each of their rows"}
+    assert remarks == {"1 merged cell(s) of column A": "their value is used for each of their rows"}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_errors_and_formulas_without_a_value_are_named(tmp_path: Path) -> None:
     assert found == [{"text": "a", "n": ""}]
     assert remarks == {
         "1 cell(s) (A2)": "an error such as #REF! in place of a value",
-        "2 cell(s) (B2, B3)": "a formula without a kept value: open the file in a spreadsheet program and save it",
+        "2 cell(s) (B2, B3)": "a formula without a stored value. Open the file in a spreadsheet program and save it.",
     }
 
 

@@ -56,16 +56,16 @@ def test_delimited_files(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("text, text\na,b\n", "names a column twice: text, text"),
+        ("text, text\na,b\n", "contains a column name twice: text, text"),
         (
             "It was a dark and stormy night.\nAnother text.\n",
-            "its only column is called 'It was a .*': if that",
+            "its only column is called 'It was a .*'. If that",
         ),
         (
             "It was a dark and stormy night,1\nAnother text,0\n",
-            "say which column holds the text; the columns are: It",
+            "several columns may contain the text: It",
         ),
-        ("body,label\na,1\n", "say which column holds the text; the columns are: body, label"),
+        ("body,label\na,1\n", "several columns may contain the text: body, label"),
     ],
 )
 def test_headers_that_are_refused(tmp_path: Path, content: str, said: str) -> None:

@@ -203,7 +203,7 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     ]
     found = reasons(fetched)
     assert found["rows.jsonl!1 of 9 dates"] == (
-        "not read, the texts are kept without a date (rows.jsonl:4: 'c. 2021' is not a date that can be read). "
+        "not read, the texts are kept without a date (rows.jsonl:4: 'c. 2021' is not a readable date). "
         "Write dates as 2024-05-31, 2024-05 or 2024."
     )
     assert found["rows.jsonl#5"] == "rows.jsonl:6: column 'book' names no group"

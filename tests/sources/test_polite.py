@@ -111,7 +111,7 @@ def test_what_will_not_pass_is_not_repeated_and_not_kept(server: BadServer, clie
 def test_a_server_that_is_not_there(server: BadServer, client: Client, tmp_path: Path) -> None:
     url = f"{server.url}/page"
     server.stop()
-    with pytest.raises(FetchError, match="it cannot be reached"):
+    with pytest.raises(FetchError, match="the server cannot be reached"):
         client(attempts=2, obey_robots=False).get(url)
     with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
         client(attempts=1).get(url)

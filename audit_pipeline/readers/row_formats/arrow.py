@@ -69,7 +69,7 @@ def open_saved_dataset(file: InputFile) -> RowStream:
         names = _read_listed_names(file, splits, "splits")
         example = file.path / next(iter(names), "SPLIT")
         raise UnreadableFileError(
-            file.path, f"holds the splits {', '.join(names)}: name the folder of one, as in {example}"
+            file.path, f"contains the splits {', '.join(names)}. Name the folder of one split, such as {example}."
         )
     names = _read_listed_names(file, file.path / _STATE, "_data_files")
     # Only the last part of a name is used, so that no file outside this folder is read.
@@ -115,7 +115,7 @@ def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entri
         except UnicodeDecodeError as error:
             yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of a value")
         except (ValueError, OverflowError) as error:
-            yield Skipped(location, index, f"a value that cannot be read: {to_one_line(error)}")
+            yield Skipped(location, index, f"a value cannot be read: {to_one_line(error)}")
 
 
 def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
@@ -124,7 +124,7 @@ def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({to_one_line(error)})") from error
-    invalid = UnreadableFileError(file.path, f"its {path.name} has no valid list {key!r}: save the data set again")
+    invalid = UnreadableFileError(file.path, f"its {path.name} has no valid list {key!r}. Save the data set again.")
     if not isinstance(content, dict) or not isinstance(content.get(key), list):
         raise invalid
     names: list[str] = []

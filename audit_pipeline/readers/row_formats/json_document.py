@@ -187,7 +187,8 @@ class _ArrayParser:
         position = self._n_released + self._position + 1
         return UnreadableFileError(
             self._file.path,
-            f"is not readable JSON: {reason}, in the value that begins at character {position:,}; write it again",
+            f"is not readable JSON: {reason}, in the value that begins at character {position:,}. "
+            "Write the file again.",
         )
 
 

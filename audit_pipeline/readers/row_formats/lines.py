@@ -55,7 +55,7 @@ def parse_json_row(line: bytes, location: str, index: int, string_lines: str | N
     except json.JSONDecodeError as error:
         return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
     except (ValueError, RecursionError) as error:
-        return Skipped(location, index, f"JSON that cannot be read: {error}")
+        return Skipped(location, index, f"unreadable JSON: {error}")
     return build_json_row(value, location, index, string_lines)
 
 

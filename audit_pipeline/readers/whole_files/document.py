@@ -143,7 +143,7 @@ def read_plain(path: Path) -> WholeDocument:
     try:
         text = read_regular_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from error
+        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}. Save the file as UTF-8.") from error
     return WholeDocument(text.replace("\r\n", "\n").translate(REPAIRS))
 
 
@@ -177,12 +177,12 @@ def read_document(path: Path) -> WholeDocument:
     try:
         require_regular_file(path)
         if path.stat().st_size > MOST_FILE_BYTES:
-            raise DataError(f"{path}: more than {MOST_FILE_BYTES:,} bytes")
+            raise DataError(f"{path}: is larger than {MOST_FILE_BYTES:,} bytes. Split the file.")
         whole = reader(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     reason = explain_illegible(whole.text)
     if reason is not None:
-        raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
+        raise NoTextError(f"{path}: no text can be extracted ({reason}). Use another copy.")
     problems = whole.problems + find_unknown_characters(whole.text)
     return replace(whole, title=clean_title(whole.title), problems=problems)

@@ -82,14 +82,16 @@ def read_docx(path: Path) -> WholeDocument:
     """
     content = path.read_bytes()
     if content.startswith(_LOCKED):
-        raise NoTextError(f"{path}: locked with a password, or a renamed .doc; save it as .docx without a password")
+        raise NoTextError(
+            f"{path}: is locked with a password, or is a renamed .doc file. Save it as .docx without a password."
+        )
     try:
         text, unread = _read_package(content, nesting=0)
         title, created = _read_properties(content)
     except _TooLargeError as error:
-        raise DataError(f"{path}: unpacks to more than {_MAX_XML:,} bytes, which is too large for a text") from error
+        raise DataError(f"{path}: its XML is larger than {_MAX_XML:,} bytes, which is too large for a text") from error
     except _DAMAGE as error:
-        raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
+        raise DataError(f"{path}: is damaged, or is not a Word file ({to_one_line(error)})") from error
     unread_parts = describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"})
     return WholeDocument(text, title, unread_parts, NO_LINES, parse_edition_dates([created]))
 

@@ -160,10 +160,10 @@ def describe_left_out_matter(
         listed = "; ".join(f"{name[:_LONGEST_NAME]} ({n_words:,})" for name, n_words in matter[:_MAX_NAMED_PARTS])
         if len(matter) > _MAX_NAMED_PARTS:
             listed += f"; {len(matter) - _MAX_NAMED_PARTS:,} more"
-        problems.append(("front and back matter", f"{total:,} words are left out: {listed}"))
+        problems.append(("front and back matter", f"{total:,} words are skipped: {listed}"))
     for title, n_words in book_lines.other_books:
         name = title or "without a title"
-        reason = f"{name}, {n_words:,} words, is not read: save each book as a separate file"
+        reason = f"{name}, {n_words:,} words, is skipped. Save each book as a separate file."
         problems.append(("another book in the same file", reason))
     return tuple(problems)
 

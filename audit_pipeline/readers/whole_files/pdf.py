@@ -79,7 +79,7 @@ def read_pdf(path: Path) -> WholeDocument:
     problems = tuple((f"{count:,} of {len(pages):,} pages", reason) for reason, count in lost.items())
     if lost.total() == len(pages):
         reasons = "; ".join(f"{part}: {reason}" for part, reason in problems) or "no pages"
-        raise NoTextError(f"{path}: no text can be extracted ({reasons}): run text recognition first")
+        raise NoTextError(f"{path}: no text can be extracted ({reasons}). Run text recognition first.")
     text, places = join_paragraphs(remove_running_heads(readable_pages))
     return WholeDocument(text, title, problems + describe_unread(unread), places, parse_edition_dates([created]))
 
@@ -95,10 +95,10 @@ def _open_document(path: Path) -> pdfium.PdfDocument:
         return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
         if error.err_code == pdfium_c.FPDF_ERR_PASSWORD:
-            raise NoTextError(f"{path}: locked with a password; use a copy that is not") from error
+            raise NoTextError(f"{path}: is locked with a password. Use a copy without a password.") from error
         if error.err_code == pdfium_c.FPDF_ERR_SECURITY:
-            raise NoTextError(f"{path}: copy-protected; use a copy that is not") from error
-        raise DataError(f"{path}: damaged, or not a PDF ({error})") from error
+            raise NoTextError(f"{path}: is copy-protected. Use a copy without protection.") from error
+        raise DataError(f"{path}: is damaged, or is not a PDF ({error})") from error
 
 
 def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) -> Iterator[str]:

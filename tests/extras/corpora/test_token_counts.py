@@ -91,7 +91,7 @@ def test_a_folder_is_counted_file_by_file_and_what_is_bad_is_named(model: Tokeni
     assert counted.tokens == sum(brute_force(model, TEXTS[:4]).values())
     assert counted.bytes == sum(len(text.encode()) for text in TEXTS[:4])
     assert [row.location for row in counted.skipped.first] == ["a.jsonl:2", "b.csv:3", "c.txt", "deeper/d.txt:2"]
-    assert counted.skipped.first[2].reason == "the file holds no rows"
+    assert counted.skipped.first[2].reason == "the file contains no rows"
 
 
 def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedModel, tmp_path: Path) -> None:
@@ -239,8 +239,10 @@ def test_what_cannot_be_counted(model: TokenizedModel, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"notes\.md: cannot tell its format from its name"):
         count_corpus(model, tmp_path / "notes.md")
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(DataError, match=r"empty\.txt: none of its 1 rows .*, empty.txt: the file holds no rows"):
+    with pytest.raises(DataError, match=r"empty\.txt: none of its 1 rows .*, empty.txt: the file contains no rows"):
         count_corpus(model, tmp_path / "empty.txt")
     (tmp_path / "bad.jsonl").write_text("{\n[]\n")
-    with pytest.raises(DataError, match=r"bad\.jsonl: none of its 2 rows can be used; the first, bad\.jsonl:1: broken"):
+    with pytest.raises(
+        DataError, match=r"bad\.jsonl: none of its 2 rows can be used. The first is bad\.jsonl:1: broken"
+    ):
         count_corpus(model, tmp_path / "bad.jsonl")

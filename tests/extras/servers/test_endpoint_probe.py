@@ -147,5 +147,5 @@ def test_a_server_that_is_away_or_busy(server: FakeEndpoint, probe: Probing) -> 
     with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\); try again later"):
         probe("completions")
     server.stop()
-    with pytest.raises(TransientError, match="it cannot be reached"):
+    with pytest.raises(TransientError, match="the server cannot be reached"):
         probe("completions")

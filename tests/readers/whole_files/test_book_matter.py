@@ -128,7 +128,7 @@ def test_of_two_books_in_a_file_the_second_is_named_with_its_size(start: str, en
     found = remove_front_and_back_matter(f"{start}\n\n{BOOK}\n\n{end}\n\n{start}\n\n{OTHER}\n\n{end}\n")
     assert found.text == BOOK
     named = dict(found.problems)["another book in the same file"]
-    assert f", {len(OTHER.split()):,} words, is not read: save each book as a separate file" in named
+    assert f", {len(OTHER.split()):,} words, is skipped. Save each book as a separate file." in named
 
 
 def test_the_head_is_what_stands_before_the_first_mark() -> None:
@@ -268,7 +268,7 @@ def test_a_book_as_standard_ebooks_lays_it_out() -> None:
     (left_out,) = got.problems
     assert left_out == (
         "front and back matter",
-        "120 words are left out: preface (91); colophon (6); imprint (5); copyright-page (5); titlepage (3); 4 more",
+        "120 words are skipped: preface (91); colophon (6); imprint (5); copyright-page (5); titlepage (3); 4 more",
     )
     assert got.places == ((0, "chapter 1 (I)"), (WANTED.index("II\n"), "chapter 2 (II)"))
 
@@ -336,7 +336,7 @@ def test_other_headings_outweigh_nothing_before_the_book_and_the_words_are_named
     found = extract_book_text(book(chapter("notes.xhtml", f"<h1>{heading}</h1>{STORY}"), *SURE))
     size = len(heading.split()) + len(extract_prose(STORY).text.split())
     assert "it was day" not in found.text
-    assert found.problems == (("front and back matter", f"{size} words are left out: {heading} ({size})"),)
+    assert found.problems == (("front and back matter", f"{size} words are skipped: {heading} ({size})"),)
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_notes_within_a_chapter_are_named_with_their_words() -> None:
     noted = f'{CHAPTER_1}<aside epub:type="footnote">1. A note of six words.</aside>'
     found = extract_book_text(book(chapter("a.xhtml", noted), SURE[1]))
     assert found.text == WANTED
-    reason = "6 words are left out: notes and page numbers within chapters (6)"
+    reason = "6 words are skipped: notes and page numbers within chapters (6)"
     assert found.problems == (("front and back matter", reason),)
 
 

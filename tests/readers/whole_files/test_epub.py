@@ -85,14 +85,14 @@ def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_bo
 @pytest.mark.parametrize(
     ("href", "reason"),
     [
-        ("../../etc/passwd", "not in the file"),
-        ("..\\..\\x.xhtml", "not in the file"),
-        ("/etc/passwd", "not in the file"),
-        ("file:///etc/passwd", "outside the file (an address)"),
-        ("https://example.org/x.xhtml", "outside the file (an address)"),
-        ("http://[x.xhtml", "not an address"),
-        ("", "not named"),
-        ("absent.xhtml", "not in the file"),
+        ("../../etc/passwd", "is missing in the EPUB"),
+        ("..\\..\\x.xhtml", "is missing in the EPUB"),
+        ("/etc/passwd", "is missing in the EPUB"),
+        ("file:///etc/passwd", "outside the EPUB (an address)"),
+        ("https://example.org/x.xhtml", "outside the EPUB (an address)"),
+        ("http://[x.xhtml", "its address is invalid"),
+        ("", "without a path"),
+        ("absent.xhtml", "is missing in the EPUB"),
     ],
 )
 def test_references_out_of_the_file_are_named_and_not_followed(href: str, reason: str) -> None:
@@ -114,7 +114,7 @@ def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
     epub = read(book({"a.xhtml": page("<p>Text.</p>"), "f.otf": b"\x00"}, opf=opf))
     assert texts(epub) == ["Text."]
     assert dict(epub.problems) == {
-        "OPS/a.xhtml": "a second time in the reading order",
+        "OPS/a.xhtml": "occurs twice in the reading order",
         "nobody": "in the reading order, but not in the list of files",
         "OPS/f.otf": "not text but font/otf",
         "OPS/b.xhtml": "not in the reading order",
@@ -125,11 +125,14 @@ def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
     ("content", "reason"),
     [
         (b"just bytes", "not a zip file"),
-        (packed({"OPS/book.opf": "<package/>"}), r"no META-INF/container\.xml"),
+        (packed({"OPS/book.opf": "<package/>"}), r"is not an EPUB: META-INF/container\.xml is missing"),
         (packed({"META-INF/container.xml": "<container><rootfile"}), r"container\.xml: broken XML"),
         (packed({"META-INF/container.xml": "<container/>"}), "names no package file"),
-        (packed({"META-INF/container.xml": '<c><rootfile full-path="http://x.opf"/></c>'}), "outside the file"),
-        (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: not in the file"),
+        (
+            packed({"META-INF/container.xml": '<c><rootfile full-path="http://x.opf"/></c>'}),
+            r"outside the EPUB \(an address\)",
+        ),
+        (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: is missing in the EPUB"),
         (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package><manifest>"}), "broken XML"),
         (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package/>"}), "no chapter can be read"),
         (

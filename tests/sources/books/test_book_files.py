@@ -66,8 +66,8 @@ def test_a_shelf_of_txt_and_epub(tmp_path: Path) -> None:
     assert {document.collection for document in got.documents} == {"shelf"}
     assert got.missing == ()
     assert [(item.part, item.reason) for item in got.left_out] == [
-        ("lamp.txt!front and back matter", "5 words are left out: THE LAMP (5)"),
-        ("new/lampe.epub!front and back matter", "2 words are left out: copyright.xhtml (2)"),
+        ("lamp.txt!front and back matter", "5 words are skipped: THE LAMP (5)"),
+        ("new/lampe.epub!front and back matter", "2 words are skipped: copyright.xhtml (2)"),
     ]
 
 

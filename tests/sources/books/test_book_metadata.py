@@ -51,7 +51,7 @@ def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
     assert [(item.part, item.reason.split(";")[0]) for item in left_out] == [
         ("books.csv:9", "has 2 fields where the header has 7"),
         ("books.csv:4 (c.txt)", "no date of first publication"),
-        ("books.csv:5 (d.txt)", f"'published': 'last year' is not a date that can be read. {DATE_ADVICE}"),
+        ("books.csv:5 (d.txt)", f"'published': 'last year' is not a readable date. {DATE_ADVICE}"),
         ("books.csv:6 (e.txt)", "'language' is not an ISO 639 code such as en: 'English'"),
         ("books.csv:7", "column 'file' is empty"),
         ("books.csv:8 (a.txt)", "described before, at books.csv:2, which is used"),
