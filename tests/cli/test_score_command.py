@@ -282,4 +282,4 @@ def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> No
     unlabelled = answered(score(file, "--detectors", "loss", "--label-column", "text", "--json"))
     assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
     assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
-    assert "1 label(s) not understood, taken as unknown: 'maybe' (1); a label is" in result.stderr
+    assert "1 label(s) with an unknown spelling, taken as unknown: 'maybe' (1); valid labels are" in result.stderr

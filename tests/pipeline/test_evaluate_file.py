@@ -319,7 +319,7 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
         "Labelled texts without a score by score: 2",
     ):
         assert told in done.stdout
-    assert "2 label(s) not understood, their rows left out: 'yes' (2)" in done.stderr
+    assert "2 label(s) with an unknown spelling, their rows left out: 'yes' (2)" in done.stderr
     assert "2 infinite scores were placed beyond" in done.stderr
     scores = query_warehouse(
         DataPaths(tmp_path / "mixed_findings").warehouse, "FROM scores WHERE status = 'ok'"

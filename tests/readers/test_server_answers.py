@@ -194,8 +194,8 @@ def test_the_hub(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setattr("audit_pipeline.readers.hub_faults._MAX_LISTING_BYTES", 1 << 20)
     for answer, line in (
-        (Answer(b"[" * 500_000, "application/json"), "unexpected answer"),
-        (Answer(b"{}", "application/json"), "unexpected answer"),
+        (Answer(b"[" * 500_000, "application/json"), "the response is unexpected"),
+        (Answer(b"{}", "application/json"), "the response is unexpected"),
         (packed(BOMB), "the response is longer than the limit of 1,048,576 bytes"),
     ):
         server.serve("/api/datasets/a/b", answer)

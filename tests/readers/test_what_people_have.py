@@ -1,4 +1,4 @@
-"""Files as people have them: each with the rows that are taken, and those that are named."""
+"""CSV files as users have them: which rows are read, and which are skipped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DELIMITED: dict[str, tuple[str, Rows, dict[int, str]]] = {
 
 
 @pytest.mark.parametrize("name", DELIMITED)
-def test_delimited_files(tmp_path: Path, name: str) -> None:
+def test_rows_of_usual_csv_files(tmp_path: Path, name: str) -> None:
     content, rows, named = DELIMITED[name]
     file = read_rows(written(tmp_path, "t.csv", content))
     assert [dict(row.values) for row in file.rows] == rows
@@ -68,12 +68,12 @@ def test_delimited_files(tmp_path: Path, name: str) -> None:
         ("body,label\na,1\n", "several columns may contain the text: body, label"),
     ],
 )
-def test_headers_that_are_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_ambiguous_headers_are_refused(tmp_path: Path, content: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         list(open_texts(written(tmp_path, "t.csv", content)))
 
 
-def test_capitals_of_the_usual_columns_do_not_matter(tmp_path: Path) -> None:
+def test_capitals_of_usual_columns_are_ignored(tmp_path: Path) -> None:
     for name, content in (
         ("t.csv", "Text,Label\na,1\nb,0\n"),
         ("t.jsonl", '{"Text": "a", "Label": 1}\n{"Text": "b", "Label": 0}\n'),

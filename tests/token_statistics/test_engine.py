@@ -98,7 +98,7 @@ def test_a_cluster_without_room_is_one_line(nodes, device, message) -> None:
 
 
 def test_a_cluster_that_cannot_be_reached_is_one_line(monkeypatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "its address is invalid")
+    monkeypatch.setenv("RAY_ADDRESS", "not an address")
     with pytest.raises(ClusterError, match="RAY_ADDRESS=not an address cannot be reached"):
         connect_cluster(RAY)
 

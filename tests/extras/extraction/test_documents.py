@@ -42,7 +42,7 @@ def test_a_folder_holds_what_check_reads_and_names_what_it_does_not(tmp_path: Pa
         "f.jsonl#1": "f.jsonl:2: column 'text' is not a string but int",
         "g.mobi": "a book for a Kindle cannot be read: convert it to EPUB",
         "h.pdf": "h.pdf: no text can be extracted (1 of 1 pages: no text on them, only pictures (a scan?) or nothing): "
-        "run text recognition first",
+        "Run text recognition first",
     }
 
 

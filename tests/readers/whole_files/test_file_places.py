@@ -11,22 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_epubs import epub, page
 from made_whole_files import docx, paragraph, pdf
+from made_whole_files import read_content as read
 from profiles import max_examples
 
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
-from audit_pipeline.readers.whole_files.document import NO_LINES, Places, WholeDocument, describe_place, read_document
+from audit_pipeline.readers.whole_files.document import NO_LINES, Places, describe_place
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
 from audit_pipeline.readers.whole_files.html import extract_prose
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 RUNNING = " ".join([f"{FULL} the town."] * 10)
-
-
-def read(folder: Path, name: str, content: bytes) -> WholeDocument:
-    file = folder / name
-    file.write_bytes(content)
-    return read_document(file)
 
 
 def split_at(text: str, places: Places) -> list[tuple[str, str]]:

@@ -7,18 +7,11 @@ from pathlib import Path
 import pytest
 from made_epubs import epub, page
 from made_whole_files import docx, drawn_pdf, lines_at, paragraph
-
-from audit_pipeline.readers.whole_files.document import WholeDocument, read_document
+from made_whole_files import read_content as read
 
 LINES = ["The o@ce of the keeper was e@cient and di@cult in the harbour town,", "for nobody had an a@davit."]
 JOINED = " ".join(LINES)
 UNKNOWN = "kept in the text although they stand for unknown letters, which changes every score: "
-
-
-def read(folder: Path, name: str, content: bytes) -> WholeDocument:
-    file = folder / name
-    file.write_bytes(content)
-    return read_document(file)
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,11 @@ import soupsieve
 from bs4 import BeautifulSoup, Tag
 from made_epubs import epub, item, package, page
 from made_whole_files import drawn_pdf, lines_at
+from made_whole_files import read_content as read
 
-from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument, read_document
+from audit_pipeline.readers.whole_files.document import UNSEEN
 from audit_pipeline.readers.whole_files.html import extract_prose, find_no_style_sheet
 from audit_pipeline.readers.whole_files.visibility import find_styles
-
-
-def read(folder: Path, name: str, content: bytes) -> WholeDocument:
-    file = folder / name
-    file.write_bytes(content)
-    return read_document(file)
 
 
 @pytest.mark.parametrize(

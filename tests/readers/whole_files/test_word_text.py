@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from made_whole_files import docx, paragraph, word_part, word_relations
+from made_whole_files import docx, paragraph, read_content, word_part, word_relations
 
-from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument, read_document
+from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument
 from audit_pipeline.readers.whole_files.word_text import DELETED, EMBEDDED, RUBY
 
 
 def read(folder: Path, body: str, **members: str | bytes) -> WholeDocument:
-    file = folder / "a.docx"
-    file.write_bytes(docx(body, **members))
-    return read_document(file)
+    return read_content(folder, "a.docx", docx(body, **members))
 
 
 def run(words: str, properties: str = "") -> str:
