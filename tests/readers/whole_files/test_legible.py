@@ -1,6 +1,6 @@
-"""What is no text of any language, and what is spared: sentences of our own, and what fonts and encodings make of them.
+"""Readable texts of many kinds, and unreadable texts from wrong fonts and encodings.
 
-Error rates on real texts stand in docs/input-files.md.
+The error rates on real texts are in docs/input-files.md.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SPARED = {
 
 
 @pytest.mark.parametrize("name", SPARED)
-def test_languages_code_tables_and_lists_are_spared(name: str) -> None:
+def test_languages_code_tables_and_lists_are_readable(name: str) -> None:
     whole = SPARED[name] * (1 + 600 // len(SPARED[name]))
     for text in (whole, whole.upper(), whole.lower(), whole[:250]):
         assert explain_illegible(text) is None
@@ -89,7 +89,7 @@ def shifted(by: int) -> Callable[[str], str]:
 
 
 def numbered(text: str) -> str:
-    """Each character by the place of its first use, as a font with a part of its glyphs has them."""
+    """Number characters in the order of first use, as a subset font does."""
     places: dict[str, str] = {}
     return "".join(c if c == " " else places.setdefault(c, chr(33 + len(places))) for c in text)
 
@@ -122,7 +122,7 @@ JUNK: dict[str, tuple[tuple[str, ...], Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("name", JUNK)
-def test_what_fonts_and_encodings_make_of_it_is_not(name: str) -> None:
+def test_wrong_fonts_and_encodings_are_unreadable(name: str) -> None:
     languages, spoil, reason = JUNK[name]
     for language in languages:
         text = spoil(SENTENCES[language] * (1 + 600 // len(SENTENCES[language])))

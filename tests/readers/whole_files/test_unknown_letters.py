@@ -1,4 +1,4 @@
-"""Ligatures, and characters that say nothing of the letter they stand for."""
+"""Ligatures, and characters that stand for an unknown letter."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ UNKNOWN = "kept in the text although they stand for unknown letters, which chang
         ("F061", "ABCDEF+SymbolMT", "α"),
     ],
 )
-def test_letters_of_a_pdf_that_can_be_mapped_are(tmp_path: Path, target: str, font: str, letter: str) -> None:
+def test_codes_of_a_pdf_are_mapped_to_letters(tmp_path: Path, target: str, font: str, letter: str) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): target}, font=font))
     assert (whole.text, whole.problems) == (JOINED.replace("@", letter), ())
 
 
 @pytest.mark.parametrize("target", [None, "E000", "FFFD", "0000"])
 @pytest.mark.parametrize(("glyph", "letter"), [("f_f_i", "ffi"), ("f_f_i.liga", "ffi"), ("T_h", "Th"), ("g12", None)])
-def test_the_names_of_glyphs_say_their_letters(
+def test_names_of_glyphs_are_mapped_to_letters(
     tmp_path: Path, target: str | None, glyph: str, letter: str | None
 ) -> None:
     letters = None if target is None else {ord("@"): target}
@@ -46,21 +46,21 @@ def test_the_names_of_glyphs_say_their_letters(
         assert [part for part, _ in whole.problems] == ["4 characters"]
 
 
-def test_a_code_of_another_font_of_tex_is_no_ligature(tmp_path: Path) -> None:
+def test_a_code_of_another_tex_font_is_no_ligature(tmp_path: Path) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): "000E"}, font="CMSY10"))
     assert whole.text == JOINED.replace("@", "\x0e")
     assert whole.problems == (("4 characters", f"{UNKNOWN}U+000E (4)"),)
 
 
 @pytest.mark.parametrize(("target", "left"), [("E000", "\ue000"), ("FFFD", "\ufffd"), ("0000", "\ufffd")])
-def test_letters_of_a_pdf_that_cannot_be_mapped_stay_and_are_counted(tmp_path: Path, target: str, left: str) -> None:
+def test_unknown_codes_of_a_pdf_stay_and_are_counted(tmp_path: Path, target: str, left: str) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): target}))
     assert whole.text == JOINED.replace("@", left)
     assert whole.problems == (("4 characters", f"{UNKNOWN}U+{ord(left):04X} (4)"),)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.epub", "a.docx"])
-def test_the_same_holds_in_every_format(tmp_path: Path, name: str) -> None:
+def test_unknown_letters_are_counted_in_every_format(tmp_path: Path, name: str) -> None:
     words = "The o\ufb03ce was \ue000ne in the \x1aharbour \ufffdown."
     markup = f"<p>{words}</p>".encode()
     contents = {
@@ -75,7 +75,7 @@ def test_the_same_holds_in_every_format(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.html"])
-def test_a_nul_within_a_word_joins_nothing(tmp_path: Path, name: str) -> None:
+def test_a_nul_within_a_word_becomes_a_replacement_character(tmp_path: Path, name: str) -> None:
     whole = read(tmp_path, name, b"The o\0ce was fine.")
     assert whole.text == "The o\ufffdce was fine."
     assert whole.problems == (("1 character", f"{UNKNOWN}U+FFFD (1)"),)
