@@ -115,7 +115,7 @@ def open_texts(
     return TextStream(rows, text_column, extra_columns)
 
 
-def stream_from_texts(texts: Sequence[object]) -> TextStream:
+def build_text_stream(texts: Sequence[object]) -> TextStream:
     """Return a stream of texts that are in memory.
 
     Unusable texts are skipped. Messages mention a text by its position, such as ``texts[3]``.

@@ -20,7 +20,7 @@ from audit_pipeline.readers.labels import LabelReader
 def test_known_spellings_are_parsed(spelt: object, label: int | None) -> None:
     reader = LabelReader()
     assert reader.read(spelt) == label
-    assert reader.describe_not_understood("taken as unknown") is None
+    assert reader.describe_unknown_spellings("taken as unknown") is None
     assert sum(reader.known.values()) == (label is not None)
 
 
@@ -29,7 +29,7 @@ def test_unknown_spellings_are_counted_and_the_first_five_are_quoted() -> None:
     spelt = ["yes", "yes", "01", "x" * 40, "red \x1b[31m", -1, 2, "another"]
     assert [reader.read(value) for value in [1, *spelt, 0, 1]] == [1, *[None] * 8, 0, 1]
     assert reader.known == {1: 2, 0: 1}
-    words = reader.describe_not_understood("taken as unknown")
+    words = reader.describe_unknown_spellings("taken as unknown")
     assert words == (
         "8 label(s) with an unknown spelling, taken as unknown: 'yes' (2), '01' (1), "
         "cells of more than 30 characters (1), 'red \\x1b[31m' (1), '-1' (1), and others; "

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.rst_text import find_section_titles, rst_to_text
+from audit_pipeline.readers.rst_text import find_section_titles, convert_rst_to_text
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from audit_pipeline.readers.rst_text import find_section_titles, rst_to_text
     ],
 )
 def test_inline_markup_becomes_visible_words(markup: str, shown: str) -> None:
-    assert rst_to_text(markup) == shown
+    assert convert_rst_to_text(markup) == shown
 
 
 PAGE = """\
@@ -143,7 +143,7 @@ The end.
 
 
 def test_blocks_become_paragraphs() -> None:
-    assert rst_to_text(BLOCKS).split("\n\n") == [
+    assert convert_rst_to_text(BLOCKS).split("\n\n") == [
         "Heading",
         "A paragraph over two lines.",
         "first point goes on",
@@ -195,7 +195,7 @@ def test_tags_of_changelog_entries_are_removed() -> None:
 
         :class:`.Shelf` opens a paragraph.
     """
-    assert rst_to_text(markup, {"shelves": "On shelves"}).split("\n\n") == [
+    assert convert_rst_to_text(markup, {"shelves": "On shelves"}).split("\n\n") == [
         "Fixed the shelf.",
         "On shelves",
         "Under-indented body.",
@@ -209,12 +209,12 @@ WORDS = st.lists(st.from_regex(r"[A-Za-z]{2,8}", fullmatch=True), min_size=1, ma
 @max_examples(80)
 @given(paragraphs=st.lists(WORDS, min_size=1, max_size=5))
 def test_plain_prose_stays_unchanged(paragraphs: list[str]) -> None:
-    assert rst_to_text("\n\n".join(paragraphs)).split("\n\n") == paragraphs
-    assert rst_to_text("\n".join(f"* {paragraph}" for paragraph in paragraphs)).split("\n\n") == paragraphs
+    assert convert_rst_to_text("\n\n".join(paragraphs)).split("\n\n") == paragraphs
+    assert convert_rst_to_text("\n".join(f"* {paragraph}" for paragraph in paragraphs)).split("\n\n") == paragraphs
 
 
 @max_examples(150)
 @given(markup=st.text(alphabet="ab *`:_.\\|<>=-#[]1\n\t", max_size=120))
 def test_any_markup_is_converted_without_new_letters(markup: str) -> None:
-    shown = rst_to_text(markup)
+    shown = convert_rst_to_text(markup)
     assert len(re.findall("[ab]", shown)) <= len(re.findall("[ab]", markup))

@@ -101,7 +101,7 @@ def row_by_row(file: Path) -> Given:
             setting = setting_of(row.values)
         except ValueError as error:
             if isinstance(error, SpellingError):
-                labels.count_not_understood(row.values.get("label"))
+                labels.count_unknown_spelling(row.values.get("label"))
             skipped.append((row.location, row.index, str(error)))
             continue
         first = texts.setdefault(identity, {**text, "location": row.location})
@@ -116,7 +116,7 @@ def row_by_row(file: Path) -> Given:
                 f"{row.location}: {setting[0]} scores the text {identity} a second time. Delete one of the scores"
             )
         scores[identity, *setting] = score
-    spelt = labels.describe_not_understood("their rows left out")
+    spelt = labels.describe_unknown_spellings("their rows left out")
     return {
         "scores": [(*key, *placed(key, scores)) for key in scores],
         "texts": [{"id": identity, **text} for identity, text in texts.items()],

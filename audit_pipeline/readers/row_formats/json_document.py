@@ -44,7 +44,7 @@ def open_json_document(file: InputFile) -> RowStream:
     document = _read_document(file)
     if not isinstance(document, dict):
         return open_json_lines(file)
-    columns = _columns_from_object(document)
+    columns = _extract_columns(document)
     if columns is not None:
         rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
         return _open_list(file, rows)
@@ -88,7 +88,7 @@ def _parse_json(content: bytes) -> object:
         return None
 
 
-def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
+def _extract_columns(content: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
     """Return the columns of an object, or None if it has no columns.
 
     Columns are lists of equal length, or objects with the same row names.

@@ -23,9 +23,9 @@ INVISIBLE = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 
 SECTION_GAP = "\n\n\n\n"
 
-_MOST_SHEET_BYTES = 4 * MEBIBYTE
+_MAX_SHEET_BYTES = 4 * MEBIBYTE
 # A <main> with a smaller share of the page's text is a placeholder that a script fills.
-_LEAST_SHARE = 0.1
+_MIN_SHARE = 0.1
 _NONCHARACTERS = dict.fromkeys(range(0xFDD0, 0xFDD3), "\ufffd")
 _GAP = "\n\n"
 
@@ -59,7 +59,7 @@ _XHTML_START = re.compile(
 _KEPT = {0xFDD0: "\n", 0xFDD1: " ", 0xFDD2: "\t"}
 
 
-def find_no_style_sheet(address: str) -> None:
+def ignore_style_sheet(address: str) -> None:
     """Return None, so that only style sheets within the page are used."""
 
 
@@ -79,7 +79,7 @@ def read_html(path: Path) -> WholeDocument:
 def extract_prose(
     markup: str,
     unwanted_types: Collection[str] = (),
-    read_style_sheet: StyleSheetReader = find_no_style_sheet,
+    read_style_sheet: StyleSheetReader = ignore_style_sheet,
 ) -> Prose:
     """Return the running text of a page or chapter, without elements of the unwanted types.
 
@@ -121,7 +121,7 @@ class Page:
     </body>.
     """
 
-    def __init__(self, markup: str, read_style_sheet: StyleSheetReader = find_no_style_sheet) -> None:
+    def __init__(self, markup: str, read_style_sheet: StyleSheetReader = ignore_style_sheet) -> None:
         with warnings.catch_warnings():
             # Chapters of an EPUB are XHTML. The HTML parser also reads broken XHTML.
             warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)
@@ -205,7 +205,7 @@ def _choose_prose(page: Page) -> Prose:
             prose = page.extract_prose(main)
             if prose.text:
                 filled.append(prose)
-    if len(filled) == 1 and len(filled[0].text) >= _LEAST_SHARE * len(whole.text):
+    if len(filled) == 1 and len(filled[0].text) >= _MIN_SHARE * len(whole.text):
         return filled[0]
     return whole
 
@@ -220,7 +220,7 @@ def _read_style_sheet(page: Path, address: str) -> str | None:
         return None
     folder = page.parent.resolve()
     sheet = (folder / unquote(parts.path)).resolve()
-    if not sheet.is_relative_to(folder) or not sheet.is_file() or sheet.stat().st_size > _MOST_SHEET_BYTES:
+    if not sheet.is_relative_to(folder) or not sheet.is_file() or sheet.stat().st_size > _MAX_SHEET_BYTES:
         return None
     return sheet.read_text("utf-8", errors="replace")
 

@@ -79,7 +79,7 @@ _MAX_CAPTION_LINES = 12
 _HEAD_WORDS = 600
 _MIN_FIELDS = 2
 _MAX_NAMED_PARTS = 5
-_LONGEST_NAME = 40
+_MAX_NAME_LENGTH = 40
 _LONG_LINE_WORDS = 8
 _LONGEST_ENTRY = 90
 
@@ -157,7 +157,7 @@ def describe_left_out_matter(
             total += n_words
     if matter:
         matter.sort(key=lambda part: -part[1])
-        listed = "; ".join(f"{name[:_LONGEST_NAME]} ({n_words:,})" for name, n_words in matter[:_MAX_NAMED_PARTS])
+        listed = "; ".join(f"{name[:_MAX_NAME_LENGTH]} ({n_words:,})" for name, n_words in matter[:_MAX_NAMED_PARTS])
         if len(matter) > _MAX_NAMED_PARTS:
             listed += f"; {len(matter) - _MAX_NAMED_PARTS:,} more"
         problems.append(("front and back matter", f"{total:,} words are skipped: {listed}"))

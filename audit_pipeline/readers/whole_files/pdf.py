@@ -45,7 +45,7 @@ _SENTENCE_END = re.compile(r"""[.!?…:;]["'”’»)\]]{0,3}\Z""")
 _HYPHENS = re.compile("[\x02\ufffe]")
 _REPAIRS = REPAIRS | dict.fromkeys(map(ord, "\u00ad\u200b"))
 # PDFium is not thread-safe.
-_ONE_AT_A_TIME = threading.Lock()
+_PDFIUM_LOCK = threading.Lock()
 
 
 def read_pdf(path: Path) -> WholeDocument:
@@ -57,7 +57,7 @@ def read_pdf(path: Path) -> WholeDocument:
         NoTextError: If the file has a password, or no page has readable text.
         DataError: If the file is damaged.
     """
-    with _ONE_AT_A_TIME, _open_document(path) as document:
+    with _PDFIUM_LOCK, _open_document(path) as document:
         title: str | None = None
         created: str | None = None
         # Some titles are not valid text.

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.whole_files.legible import LEAST_CHARACTERS, explain_illegible
+from audit_pipeline.readers.whole_files.legible import MIN_CHARACTERS, explain_illegible
 
 SENTENCES = {
     "en": "The keeper of the lamp wrote that the harbour was quiet that night, and nobody came down the hill to ask. ",
@@ -131,7 +131,7 @@ def test_wrong_fonts_and_encodings_are_unreadable(name: str) -> None:
 
 def test_letters_of_a_short_text_are_not_judged_but_characters_are() -> None:
     assert explain_illegible("") is None
-    assert explain_illegible(shifted(-29)(SENTENCES["en"])[:LEAST_CHARACTERS]) is None
+    assert explain_illegible(shifted(-29)(SENTENCES["en"])[:MIN_CHARACTERS]) is None
     assert NO_WORDS in str(explain_illegible(shifted(-29)(LONGER)))
     assert explain_illegible("\ue000\ue001\ue002") is not None
 

@@ -13,7 +13,7 @@ from made_whole_files import drawn_pdf, lines_at
 from made_whole_files import read_content as read
 
 from audit_pipeline.readers.whole_files.document import UNSEEN
-from audit_pipeline.readers.whole_files.html import extract_prose, find_no_style_sheet
+from audit_pipeline.readers.whole_files.html import extract_prose, ignore_style_sheet
 from audit_pipeline.readers.whole_files.visibility import find_styles
 
 
@@ -98,7 +98,7 @@ def test_a_rule_hides_the_elements_that_its_selector_matches(selector: str) -> N
     inner = "<p class='n'>.</p><p><b>1</b></p><p><i class='c'><b>2</b></i></p><b>3</b>"
     body = f"<div class='a'>{inner}</div><div id='i'>{inner}<div class='n'></div><div>{inner}</div></div>{inner}"
     page = BeautifulSoup(f"<style>{selector} {{display:none}}</style>{body}", "lxml")
-    hidden = find_styles(page, find_no_style_sheet).unseen
+    hidden = find_styles(page, ignore_style_sheet).unseen
     # Equal elements occur several times, so identities are compared.
     matched = {id(element) for element in page.select(selector)}
     assert {id(element) for element in page.find_all("b")} & hidden == matched & {id(b) for b in page.find_all("b")}
