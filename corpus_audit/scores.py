@@ -159,7 +159,7 @@ def score(
     from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step, show_progress  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
-    from audit_pipeline.readers.formats import open_texts, build_text_stream  # noqa: PLC0415
+    from audit_pipeline.readers.formats import build_text_stream, open_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 

@@ -150,7 +150,9 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
                 name, f"its only column is called '{columns[0]}'. If that is a text, insert a first line 'text'."
             )
         return columns[0]
-    raise UnreadableFileError(name, f"several columns may contain the text: {names}. {_HOW_TO_NAME_COLUMN}")
+    raise UnreadableFileError(
+        name, f"it is unclear which column contains the text. The columns are: {names}. {_HOW_TO_NAME_COLUMN}"
+    )
 
 
 def require_no_preferred_column(name: object, row: Row, chosen: str) -> None:

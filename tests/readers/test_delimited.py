@@ -43,7 +43,7 @@ def test_texts_with_another_delimiter_do_not_mislead(tmp_path: Path) -> None:
 def test_a_header_without_delimiter_means_one_column(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "text\nhello\nfoo; bar\n") == [("hello",), ("foo; bar",)]
     found = read_rows(written(tmp_path, "t.csv", "text\nhello\nworld, the\n"))
-    assert [row.reason for row in found.skipped] == ["has 2 fields where the header has 1"]
+    assert [row.reason for row in found.skipped] == ["has 2 fields, but the header has 1"]
 
 
 def test_rows_decide_between_delimiters_of_the_header(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_rows_decide_between_delimiters_of_the_header(tmp_path: Path) -> None:
 
 def test_a_header_of_two_columns_is_never_read_as_one(tmp_path: Path) -> None:
     content = "text;label\na text without label\nanother, too\n"
-    with pytest.raises(DataError, match=r"none of its 2 rows can be used; .* has 1 fields where the header has 2"):
+    with pytest.raises(DataError, match=r"none of its 2 rows can be used. .* has 1 fields, but the header has 2"):
         read_rows(written(tmp_path, "t.csv", content))
     assert open_rows(tmp_path / "t.csv").columns == ("text", "label")
 

@@ -106,7 +106,7 @@ def test_csv_with_quotes_line_breaks_and_bad_rows(tmp_path: Path) -> None:
         ("t.csv:8", 4, "plain", "0"),
     ]
     assert [(row.location, row.index, row.reason) for row in skipped] == [
-        ("t.csv:4", 1, "has 3 fields where the header has 2"),
+        ("t.csv:4", 1, "has 3 fields, but the header has 2"),
         ("t.csv:6", 2, "invalid UTF-8"),
         ("t.csv:7", 3, "column 'text' is empty"),
     ]
@@ -170,7 +170,9 @@ def test_an_error_about_a_missing_column_lists_the_columns(tmp_path: Path) -> No
     path = written(tmp_path, "t.jsonl", '{"body": "a", "label": 1}\n{"body": "b", "date": "x"}\n')
     with pytest.raises(DataError, match="no column 'text'; the columns are: body, label, date"):
         read_texts(path, "text")
-    with pytest.raises(DataError, match="several columns may contain the text: body, label, date"):
+    with pytest.raises(
+        DataError, match=r"it is unclear which column contains the text\. The columns are: body, label, date"
+    ):
         read_texts(path)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.rst_text import find_section_titles, convert_rst_to_text
+from audit_pipeline.readers.rst_text import convert_rst_to_text, find_section_titles
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ DELIMITED: dict[str, tuple[str, Rows, dict[int, str]]] = {
     "lines keep their numbers": (
         "sep=;\ntext;label\na;1;2\nd;0\n",
         TWO[1:],
-        {3: "has 3 fields where the header has 2"},
+        {3: "has 3 fields, but the header has 2"},
     ),
     "blanks in the header alone": ('text, label\n"a, b; c",1\nd,0\n', TWO, {}),
     "blanks after each comma": (
@@ -39,7 +39,7 @@ DELIMITED: dict[str, tuple[str, Rows, dict[int, str]]] = {
     "empty columns at the end": (
         'text,label,,\n"a, b; c",1,,\nd,0\n',
         TWO[:1],
-        {3: "has 2 fields where the header has 4"},
+        {3: "has 2 fields, but the header has 4"},
     ),
     "an index without a name": (",text\n0,hello\n1,you\n", [{"text": "hello"}, {"text": "you"}], {}),
 }
@@ -63,9 +63,9 @@ def test_rows_of_usual_csv_files(tmp_path: Path, name: str) -> None:
         ),
         (
             "It was a dark and stormy night,1\nAnother text,0\n",
-            "several columns may contain the text: It",
+            "it is unclear which column contains the text. The columns are: It",
         ),
-        ("body,label\na,1\n", "several columns may contain the text: body, label"),
+        ("body,label\na,1\n", "it is unclear which column contains the text. The columns are: body, label"),
     ],
 )
 def test_ambiguous_headers_are_refused(tmp_path: Path, content: str, said: str) -> None:

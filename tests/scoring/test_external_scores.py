@@ -144,7 +144,8 @@ def test_what_cannot_be_used_is_counted_by_its_reason(tmp_path: Path) -> None:
         "the score is not a number (NaN)": 1,
     }
     assert given.notes[0] == (
-        "1 label(s) with an unknown spelling, their rows left out: 'maybe' (1); valid labels are 1 or member, 0 or non-member, or empty"
+        "1 label(s) with an unknown spelling, their rows left out: 'maybe' (1); "
+        "valid labels are 1 or member, 0 or non-member, or empty"
     )
     assert given.notes[1].startswith("1 infinite score was placed beyond the largest or smallest finite one")
 

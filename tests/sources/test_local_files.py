@@ -227,7 +227,7 @@ def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> N
     assert by_file.pop("rows.csv") == ["another"], "its first row has a field too many, and that is said"
     names = [*(f"rows{suffix}" for suffix in ROW_SUFFIXES if suffix != ".csv"), "inside/saved"]
     assert by_file == {name: [row["text"] for row in rows] for name in names}
-    assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
+    assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields, but the header has 2"
     assert reasons(fetched)["lines.txt.gz"].startswith("not one of ")
     whole = fetch_local_files(settings(tmp_path / "inside" / "saved"))
     assert [document.name for document in whole.documents] == ["saved#0", "saved#1"]

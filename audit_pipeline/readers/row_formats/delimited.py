@@ -288,7 +288,7 @@ def _build_row(file: file_bytes.InputFile, index: int, header: Sequence[str], re
             reason += f", lines {record.line} to {record.last_line}"
         return Skipped(location, index, reason)
     if len(record.fields) != len(header):
-        return Skipped(location, index, f"has {len(record.fields)} fields where the header has {len(header)}")
+        return Skipped(location, index, f"has {len(record.fields)} fields, but the header has {len(header)}")
     if any(map(explain_invalid_unicode, record.fields)):
         return Skipped(location, index, "invalid UTF-8")
     return Row(location, index, {name: field for name, field in zip(header, record.fields, strict=True) if name})

@@ -81,7 +81,7 @@ _MIN_FIELDS = 2
 _MAX_NAMED_PARTS = 5
 _MAX_NAME_LENGTH = 40
 _LONG_LINE_WORDS = 8
-_LONGEST_ENTRY = 90
+_MAX_ENTRY_LENGTH = 90
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ def _is_numbered(line: str) -> bool:
 
 def _is_entry(line: str) -> bool:
     """Return True for a short line that has a number at either end, or that does not end a sentence."""
-    return len(line) <= _LONGEST_ENTRY and (_is_numbered(line) or not _ends_sentence(line))
+    return len(line) <= _MAX_ENTRY_LENGTH and (_is_numbered(line) or not _ends_sentence(line))
 
 
 def _split_pages(lines: Sequence[Line]) -> list[TextPage]:

@@ -49,7 +49,7 @@ def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
     ]
     assert entries[1].dating == Dating(date(1900, 2, 28), date(1900, 2, 1))
     assert [(item.part, item.reason.split(";")[0]) for item in left_out] == [
-        ("books.csv:9", "has 2 fields where the header has 7"),
+        ("books.csv:9", "has 2 fields, but the header has 7"),
         ("books.csv:4 (c.txt)", "no date of first publication"),
         ("books.csv:5 (d.txt)", f"'published': 'last year' is not a readable date. {DATE_ADVICE}"),
         ("books.csv:6 (e.txt)", "'language' is not an ISO 639 code such as en: 'English'"),
