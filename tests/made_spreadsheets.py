@@ -83,7 +83,8 @@ def _xlsx_cell(value: object) -> str:
             return f'<c t="inlineStr"><is><t xml:space="preserve">{escape(value)}</t></is></c>'
         case date():
             return f'<c s="1"><v>{(value - date(1899, 12, 30)).days}</v></c>'
-        case (formula, result):
+        case tuple():
+            formula, result = value
             return f"<c><f>{escape(formula)}</f><v>{result}</v></c>"
     return f"<c><v>{value}</v></c>"
 
@@ -96,7 +97,8 @@ def _ods_cell(value: object) -> str:
             return f'<table:table-cell office:value-type="string"><text:p>{escape(value)}</text:p></table:table-cell>'
         case date():
             return f'<table:table-cell office:value-type="date" office:date-value="{value}"/>'
-        case (formula, result):
+        case tuple():
+            formula, result = value
             attribute = f"table:formula={quoteattr('of:=' + formula)}"
             return f'<table:table-cell {attribute} office:value-type="float" office:value="{result}"/>'
     return f'<table:table-cell office:value-type="float" office:value="{value}"/>'

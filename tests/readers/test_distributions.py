@@ -47,7 +47,8 @@ def test_environment_variables_precede_the_configuration_of_pip(
     assert distributions.read_configured_index() == Index("https://from-file.invalid/simple", "/from/file.pem", None)
     for name in PIP_VARIABLES:
         monkeypatch.setenv(name, f"https://{name}.invalid/")
-    assert distributions.read_configured_index() == Index(*(f"https://{name}.invalid/" for name in PIP_VARIABLES))
+    index = distributions.read_configured_index()
+    assert [index.endpoint, index.certificates, index.proxy] == [f"https://{name}.invalid/" for name in PIP_VARIABLES]
 
 
 def test_regular_files_of_an_archive_are_read_and_nothing_is_written(tmp_path: Path) -> None:

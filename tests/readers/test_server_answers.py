@@ -107,14 +107,11 @@ def packed(body: bytes, encoding: str = "gzip") -> Answer:
     return Answer(body, "application/json", headers={"Content-Encoding": encoding})
 
 
-LONG = [packed(BOMB), Answer(bytes(3 << 20)), Answer(BOMB, status=400, headers={"Content-Encoding": "gzip"})]
-
-
-@pytest.mark.parametrize("long", LONG, ids=["bomb", "plain", "refusal"])
-def test_the_client_of_model_servers_limits_responses(server: BadServer, long: Answer) -> None:
+@pytest.mark.parametrize("status", [200, 400])
+def test_the_client_of_model_servers_limits_responses(server: BadServer, status: int) -> None:
     endpoint = Endpoint(url=f"{server.url}/v1", model="tiny", dialect="vllm")
     client = EndpointClient("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first_pause=0.01))
-    server.serve("/v1/x", long)
+    server.serve("/v1/x", Answer(BOMB, status=status, headers={"Content-Encoding": "gzip"}))
     with pytest.raises(OversizedError, match="the response is longer than the limit of 1,048,576 bytes") as error:
         client.ask(ServerRequest(f"{endpoint.url}/x", {}, max_bytes=1 << 20))
     assert "\n" not in str(error.value)
