@@ -129,7 +129,7 @@ def test_wrong_fonts_and_encodings_are_unreadable(name: str) -> None:
         assert reason in (explain_illegible(text) or "nothing"), (language, text[:60])
 
 
-def test_letters_of_a_short_text_are_not_judged_but_characters_are() -> None:
+def test_only_characters_of_short_texts_are_checked() -> None:
     assert explain_illegible("") is None
     assert explain_illegible(shifted(-29)(SENTENCES["en"])[:MIN_CHARACTERS]) is None
     assert NO_WORDS in str(explain_illegible(shifted(-29)(LONGER)))
@@ -138,5 +138,5 @@ def test_letters_of_a_short_text_are_not_judged_but_characters_are() -> None:
 
 @max_examples(100)
 @given(st.lists(st.sampled_from(sorted(SENTENCES)), min_size=1, max_size=12))
-def test_sentences_of_several_languages_are_spared(languages: list[str]) -> None:
+def test_sentences_of_several_languages_are_readable(languages: list[str]) -> None:
     assert explain_illegible("".join(SENTENCES[language] for language in languages)) is None
