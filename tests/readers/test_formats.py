@@ -131,12 +131,13 @@ def test_columnar_formats_read_only_the_selected_columns(tmp_path: Path) -> None
 
 
 def test_reading_never_has_all_rows_in_memory(tmp_path: Path) -> None:
-    rows = [{"text": f"{number:04} " * 1600, "label": "0"} for number in range(1200)]
+    # The first 1,000 rows of a file without a header are in memory, because they decide which column is the text.
+    rows = [{"text": f"{number:04} " * 800, "label": "0"} for number in range(2000)]
     for suffix in (".jsonl", ".csv", ".json", ".txt.gz", ".parquet"):
         texts = open_texts(write_rows(tmp_path / f"t{suffix}", rows))
         tracemalloc.start()
         try:
-            assert sum(len(row.text) > 0 for row in texts) == 1200
+            assert sum(len(row.text) > 0 for row in texts) == 2000
             assert tracemalloc.get_traced_memory()[1] < 6 << 20, suffix
         finally:
             tracemalloc.stop()
