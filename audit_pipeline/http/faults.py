@@ -105,35 +105,6 @@ def iterate_causes(error: BaseException, *, with_context: bool = False) -> Itera
         link = link.__cause__ or (link.__context__ if with_context else None)
 
 
-def _is_transient_cause(error: BaseException) -> bool:
-    if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
-        return True
-    if isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNOS:
-        return True
-    # An error of a library exists only after the library was imported. So nothing is imported for this check.
-    if "httpx2" in sys.modules and _is_transient_httpx_error(error):
-        return True
-    return "requests" in sys.modules and _is_transient_requests_error(error)
-
-
-def _is_transient_httpx_error(error: BaseException) -> bool:
-    import httpx2  # noqa: PLC0415
-
-    retryable = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError)
-    return isinstance(error, retryable) and not is_certificate_fault(error)
-
-
-def _is_transient_requests_error(error: BaseException) -> bool:
-    # Plug-ins that add a source may use requests. The client of this package does not.
-    import requests  # noqa: PLC0415
-
-    if isinstance(error, requests.HTTPError):
-        return error.response is not None and is_transient_status(error.response.status_code)
-    if isinstance(error, requests.exceptions.SSLError):
-        return False
-    return isinstance(error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError))
-
-
 def is_certificate_fault(error: BaseException) -> bool:
     """Return whether the connection failed because the server's certificate is not trusted."""
     return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in iterate_causes(error))
@@ -207,6 +178,54 @@ def build_async_retryer(
     return tenacity.AsyncRetrying(**_build_retry_arguments(policy, is_transient, on_retry), sleep=sleep)
 
 
+def parse_retry_after(retry_after: str | None) -> float | None:
+    """Return the pause in seconds that a Retry-After header requests.
+
+    The header holds a number of seconds or a date (RFC 9110, section 10.2.3). The result is None if the header is
+    missing or unreadable.
+    """
+    if retry_after is None:
+        return None
+    if retry_after.strip().isdecimal():
+        return float(retry_after.strip())
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except (ValueError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _is_transient_cause(error: BaseException) -> bool:
+    if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
+        return True
+    if isinstance(error, OSError) and error.errno in _TRANSIENT_ERRNOS:
+        return True
+    # An error of a library exists only after the library was imported. So nothing is imported for this check.
+    if "httpx2" in sys.modules and _is_transient_httpx_error(error):
+        return True
+    return "requests" in sys.modules and _is_transient_requests_error(error)
+
+
+def _is_transient_httpx_error(error: BaseException) -> bool:
+    import httpx2  # noqa: PLC0415
+
+    retryable = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError)
+    return isinstance(error, retryable) and not is_certificate_fault(error)
+
+
+def _is_transient_requests_error(error: BaseException) -> bool:
+    # Plug-ins that add a source may use requests. The client of this package does not.
+    import requests  # noqa: PLC0415
+
+    if isinstance(error, requests.HTTPError):
+        return error.response is not None and is_transient_status(error.response.status_code)
+    if isinstance(error, requests.exceptions.SSLError):
+        return False
+    return isinstance(error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError))
+
+
 def _build_retry_arguments(
     policy: RetryPolicy,
     is_transient: Callable[[BaseException], bool],
@@ -231,22 +250,3 @@ def _build_retry_arguments(
         "before_sleep": on_retry,
         "reraise": True,
     }
-
-
-def parse_retry_after(retry_after: str | None) -> float | None:
-    """Return the pause in seconds that a Retry-After header requests.
-
-    The header holds a number of seconds or a date (RFC 9110, section 10.2.3). The result is None if the header is
-    missing or unreadable.
-    """
-    if retry_after is None:
-        return None
-    if retry_after.strip().isdecimal():
-        return float(retry_after.strip())
-    try:
-        moment = parsedate_to_datetime(retry_after)
-    except (ValueError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

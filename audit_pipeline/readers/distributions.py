@@ -76,16 +76,6 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
     return settings
 
 
-def _run_pip_config_list() -> str:
-    command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    # Environments that other installers such as uv create may lack pip. There is then no configuration to read.
-    return result.stdout if result.returncode == 0 else ""
-
-
 @dataclass(frozen=True)
 class Archive:
     """A downloaded distribution whose checksum is correct.
@@ -141,3 +131,13 @@ def read_members(archive: Path, is_selected: Callable[[str], bool]) -> dict[str,
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise SourceError(f"{archive.name}: the archive cannot be read: {error}") from error
     return files
+
+
+def _run_pip_config_list() -> str:
+    command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    # Environments that other installers such as uv create may lack pip. There is then no configuration to read.
+    return result.stdout if result.returncode == 0 else ""
