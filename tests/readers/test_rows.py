@@ -160,7 +160,7 @@ def test_missing_files_folders_and_unknown_suffixes_are_refused(tmp_path: Path) 
     with pytest.raises(DataError, match="no such file"):
         read_rows(tmp_path / "absent.jsonl")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(DataError, match="is not a file"):
+    with pytest.raises(DataError, match="is a folder, but not a data set"):
         read_rows(tmp_path / "folder.csv")
     with pytest.raises(DataError, match=r"Use a file whose name ends in one of \.arrow, \.feather, \.parquet, "):
         read_rows(written(tmp_path, "t.docx", "text"))
