@@ -162,7 +162,7 @@ def test_no_usable_row_and_no_file_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds neither Rows_length4.jsonl .* nor data/Rows_length4-\*.parquet"):
         read_labelled(spec)
     write_jsonl(tmp_path, [{"input": "one two", "label": 1}, {"input": "one", "label": 1}])
-    with pytest.raises(DataError, match=r"none of its 2 rows can be used. The first is .*:1: has 2 words, not 4"):
+    with pytest.raises(DataError, match=r"none of its 2 rows can be used; the first, .*:1: has 2 words, not 4"):
         read_labelled(spec)
     (tmp_path / "Rows_length4.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match="no rows"):
