@@ -124,7 +124,7 @@ def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
         "zero.txt": "a zero byte at character 1: not a text",
         "wide.txt": "in UTF-16; save it as UTF-8",
         "matter.txt": "it has no text besides front and back matter",
-        "drm.epub": "copy-protected (META-INF/encryption.xml); use a copy that is not",
+        "drm.epub": "is copy-protected (META-INF/encryption.xml). Use a copy without protection.",
         "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 3",
         "old.mobi": "not one of .txt, .epub",
         "cover.jpg": "not one of .txt, .epub",
