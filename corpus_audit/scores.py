@@ -154,7 +154,7 @@ def score(
     from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
-    from audit_pipeline.readers.formats import open_texts, stream_from_texts  # noqa: PLC0415
+    from audit_pipeline.readers.formats import build_text_stream, open_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 
@@ -164,7 +164,7 @@ def score(
     if isinstance(texts, PathLike):
         stream = open_texts(Path(texts), text_column, [GROUP])
     else:
-        stream = stream_from_texts(list(texts))
+        stream = build_text_stream(list(texts))
     request = build_scoring_request(options, stream.rows.file.path)
     with (
         progress_on_stderr(verbose),

@@ -1,4 +1,4 @@
-"""A package index on the loopback interface, and small source distributions for it to serve."""
+"""A package index on the loopback interface, and small distributions for it to serve."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import io
 import json
 import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
-from audit_pipeline.readers.pip_settings import Index
+from bad_server import Answer, BadServer, Request, fault, truncated
+
+from audit_pipeline.readers.distributions import Index
 
 
 def make_wheel(files: Mapping[str, str | bytes]) -> bytes:
-    """A real .whl with ``files``."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
@@ -23,7 +23,7 @@ def make_wheel(files: Mapping[str, str | bytes]) -> bytes:
 
 
 def make_archive(top: str, files: Mapping[str, str | bytes]) -> bytes:
-    """A real .tar.gz with ``files`` under the folder ``top``."""
+    """Return a .tar.gz with ``files`` in the folder ``top``."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, content in files.items():
@@ -34,34 +34,40 @@ def make_archive(top: str, files: Mapping[str, str | bytes]) -> bytes:
     return buffer.getvalue()
 
 
-@dataclass
-class FakeIndex:
-    """What the server serves: project -> file name -> bytes; faults by path; the requests it got."""
+class FakeIndex(BadServer):
+    """An index of ``projects`` (content by file name by project). ``faults`` are error statuses by path, in turn."""
 
-    projects: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    yanked: set[str] = field(default_factory=set)
-    wrong_digest: set[str] = field(default_factory=set)
-    faults: dict[str, list[int]] = field(default_factory=dict)
-    cut_short: set[str] = field(default_factory=set)
-    requests: list[str] = field(default_factory=list)
-    endpoint: str = ""
-    stop: Callable[[], None] = lambda: None
+    def __init__(self) -> None:
+        super().__init__(otherwise=self._reply)
+        self.projects: dict[str, dict[str, bytes]] = {}
+        self.faults: dict[str, list[int]] = {}
+        self.yanked: set[str] = set()
+        self.wrong_digest: set[str] = set()
+        self.cut_short: set[str] = set()
 
     @property
     def index(self) -> Index:
-        return Index(endpoint=self.endpoint, timeout=5, attempts=3, pause=0)
-
-    def page(self, project: str) -> bytes:
-        files = [
-            {
-                "filename": name,
-                "url": f"/files/{name}",
-                "hashes": {"sha256": hashlib.sha256(data).hexdigest() if name not in self.wrong_digest else "0" * 64},
-                "yanked": name in self.yanked,
-            }
-            for name, data in self.projects[project].items()
-        ]
-        return json.dumps({"meta": {"api-version": "1.0"}, "name": project, "files": files}).encode()
+        return Index(endpoint=f"{self.url}/simple/", timeout=5, attempts=3, pause=0)
 
     def downloads(self) -> list[str]:
-        return [path for path in self.requests if path.startswith("/files/")]
+        return [path for path in self.asked() if path.startswith("/files/")]
+
+    def _reply(self, request: Request) -> Answer:
+        if self.faults.get(request.path):
+            return fault(self.faults[request.path].pop(0))
+        name = request.path.strip("/").rpartition("/")[2]
+        if request.path.startswith("/simple/") and name in self.projects:
+            return Answer(self._list_files(name), "application/vnd.pypi.simple.v1+json")
+        for files in self.projects.values():
+            if name in files:
+                return truncated(files[name]) if name in self.cut_short else Answer(files[name])
+        return fault(404)
+
+    def _list_files(self, project: str) -> bytes:
+        files = []
+        for name, data in self.projects[project].items():
+            digest = "0" * 64 if name in self.wrong_digest else hashlib.sha256(data).hexdigest()
+            files.append(
+                {"filename": name, "url": f"/files/{name}", "hashes": {"sha256": digest}, "yanked": name in self.yanked}
+            )
+        return json.dumps({"meta": {"api-version": "1.0"}, "name": project, "files": files}).encode()

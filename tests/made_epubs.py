@@ -1,4 +1,4 @@
-"""Small EPUBs."""
+"""Builders of small EPUBs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTAINER = (
 
 
 def page(body: str, types: str = "bodymatter") -> str:
-    """A chapter's XHTML."""
+    """Return the XHTML of a chapter."""
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE html>\n'
         '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops">'
@@ -22,7 +22,7 @@ def page(body: str, types: str = "bodymatter") -> str:
 
 
 def package(items: str, spine: str, extra: str = "") -> str:
-    """A package file of a novel that nobody wrote."""
+    """Return the package file of an invented novel."""
     return (
         '<?xml version="1.0"?><package xmlns="http://www.idpf.org/2007/opf" version="3.0">'
         '<metadata xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>The\n Lamp</dc:title>'
@@ -36,25 +36,20 @@ def item(identity: str, href: str, extra: str = "", media: str = "application/xh
     return f'<item id="{identity}" href="{href}" media-type="{media}" {extra}/>'
 
 
-def packed(members: Mapping[str, str | bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """A zip file as EPUBs are, whatever is in it."""
+def packed(members: Mapping[str, str | bytes]) -> bytes:
+    """Return a zip file with ``members``."""
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", compression) as archive:
-        archive.writestr("mimetype", "application/epub+zip", zipfile.ZIP_STORED)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return target.getvalue()
 
 
 def epub(chapters: Mapping[str, str | bytes], *, opf: str | None = None, **members: str | bytes) -> bytes:
-    """An EPUB of ``chapters`` (path -> XHTML) in their order; other members by their paths."""
+    """Return an EPUB of chapters (XHTML by path, in reading order) and other members by path."""
     items = "".join(item(f"c{number}", name) for number, name in enumerate(chapters))
     spine = "".join(f'<itemref idref="c{number}"/>' for number in range(len(chapters)))
+    files = {f"OPS/{name}": content for name, content in chapters.items()}
     return packed(
-        {
-            "META-INF/container.xml": CONTAINER,
-            "OPS/book.opf": opf or package(items, spine),
-            **{f"OPS/{name}": content for name, content in chapters.items()},
-            **members,
-        }
+        {"META-INF/container.xml": CONTAINER, "OPS/book.opf": opf or package(items, spine), **files, **members}
     )

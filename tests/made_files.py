@@ -1,4 +1,4 @@
-"""The same rows in every format that is read, and helpers to read files back."""
+"""Builders of files of rows in every format."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def written(folder: Path, name: str, content: bytes | str) -> Path:
     return path
 
 
-def delimited(rows: Sequence[Mapping[str, object]], delimiter: str = ",", quote: str = '"') -> str:
-    """Rows as a spreadsheet saves them, quoted where that is needed."""
+def delimited(rows: Sequence[Mapping[str, object]], delimiter: str = ",") -> str:
+    """Return rows as CSV. Fields are quoted if necessary."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=delimiter, quotechar=quote)
+    writer = csv.writer(text, delimiter=delimiter)
     writer.writerows([list(rows[0]), *(list(row.values()) for row in rows)])
     return text.getvalue()
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
-    """``rows`` in the format that the name of ``path`` says; a .txt file takes the texts alone."""
+    """Write rows in the format of the suffix. A .txt file contains only the texts."""
     suffix = find_suffix(path) or ""
     kind = suffix.removesuffix(".gz").removesuffix(".zst")
     if kind in (".parquet", ".arrow", ".feather"):
@@ -56,7 +56,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
 
 
 def save_dataset(folder: Path, rows: Sequence[Mapping[str, object]], shards: int = 1) -> Path:
-    """``rows`` as ``datasets`` saves them to disk."""
+    """Save rows as `datasets` does."""
     from datasets import Dataset, disable_progress_bars
 
     disable_progress_bars()

@@ -1,4 +1,4 @@
-"""Spreadsheets as programs write them, in the two formats that are read."""
+"""Builders of spreadsheets in the formats .xlsx and .ods."""
 
 from __future__ import annotations
 
@@ -11,106 +11,94 @@ from xml.sax.saxutils import escape, quoteattr
 Sheet = Sequence[Sequence[object]]
 
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
 _MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 _OASIS = "urn:oasis:names:tc:opendocument:xmlns"
-# Style 0 is plain, style 1 a date.
+_RELATIONS = '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+# Style 0 is plain, style 1 is a date.
 _STYLES = f'<styleSheet xmlns="{_MAIN}"><cellXfs><xf numFmtId="0"/><xf numFmtId="14"/></cellXfs></styleSheet>'
 
 
 def write_sheets(path: Path, sheets: Mapping[str, Sheet]) -> Path:
-    """These sheets, rows of cells, in the format that the name of ``path`` says. A pair is a formula and its value."""
-    (_write_ods if path.suffix.lower() == ".ods" else _write_xlsx)(path, sheets)
+    """Write sheets (rows of cells by name) in the format of the suffix. A pair is a formula and its value."""
+    if path.suffix.lower() == ".ods":
+        tables = ""
+        for name, rows in sheets.items():
+            written = "".join(f"<table:table-row>{''.join(map(_ods_cell, row))}</table:table-row>" for row in rows)
+            tables += f"<table:table table:name={quoteattr(name)}>{written}</table:table>"
+        write_ods_tables(path, tables)
+    else:
+        contents = ["".join(f"<row>{''.join(map(_xlsx_cell, row))}</row>" for row in rows) for rows in sheets.values()]
+        write_sheet_xml(path, *contents, names=list(sheets))
     return path
 
 
 def write_sheet_xml(
-    path: Path,
-    *sheets: str,
-    names: Sequence[str] = "ABC",
-    states: Sequence[str] = (),
-    before: str = "",
-    after: str = "",
+    path: Path, *sheets: str, names: Sequence[str] = "ABC", state: str = "visible", before: str = "", after: str = ""
 ) -> None:
-    """Write an .xlsx file whose sheets hold this XML.
+    """Write an .xlsx file whose sheets contain XML.
 
     Args:
-        states: The state of each sheet, such as hidden; empty: visible.
+        state: State of the last sheet, such as hidden.
         before: XML before the rows of every sheet.
-        after: XML after them.
+        after: XML after the rows of every sheet.
     """
-    listed, related = "", ""
+    listed = ""
+    related = _RELATIONS
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for number, (name, sheet) in enumerate(zip(names, sheets, strict=False), 1):
-            state = f' state="{states[number - 1]}"' if states and states[number - 1] else ""
-            listed += f'<sheet name={quoteattr(name)} sheetId="{number}"{state} r:id="r{number}"/>'
+        for number, sheet in enumerate(sheets, 1):
+            shown = state if number == len(sheets) else "visible"
+            listed += (
+                f'<sheet name={quoteattr(names[number - 1])} sheetId="{number}" state="{shown}" r:id="r{number}"/>'
+            )
             related += f'<Relationship Id="r{number}" Type="{_OFFICE}/worksheet" Target="worksheets/{number}.xml"/>'
             content = f'<worksheet xmlns="{_MAIN}">{before}<sheetData>{sheet}</sheetData>{after}</worksheet>'
             archive.writestr(f"xl/worksheets/{number}.xml", content)
+        workbook = f'<workbook xmlns="{_MAIN}" xmlns:r="{_OFFICE}"><sheets>{listed}</sheets></workbook>'
+        main = f'<Relationship Id="r0" Type="{_OFFICE}/officeDocument" Target="xl/workbook.xml"/>'
         archive.writestr("xl/styles.xml", _STYLES)
-        archive.writestr(
-            "_rels/.rels",
-            f'<Relationships xmlns="{_PACKAGE}">'
-            f'<Relationship Id="r0" Type="{_OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        )
-        archive.writestr(
-            "xl/workbook.xml", f'<workbook xmlns="{_MAIN}" xmlns:r="{_OFFICE}"><sheets>{listed}</sheets></workbook>'
-        )
-        archive.writestr("xl/_rels/workbook.xml.rels", f'<Relationships xmlns="{_PACKAGE}">{related}</Relationships>')
+        archive.writestr("xl/workbook.xml", workbook)
+        archive.writestr("_rels/.rels", f"{_RELATIONS}{main}</Relationships>")
+        archive.writestr("xl/_rels/workbook.xml.rels", f"{related}</Relationships>")
 
 
-def _write_xlsx(path: Path, sheets: Mapping[str, Sheet]) -> None:
-    written = ("".join(f"<row>{''.join(map(_xlsx_cell, row))}</row>" for row in sheet) for sheet in sheets.values())
-    write_sheet_xml(path, *written, names=list(sheets))
-
-
-def _xlsx_cell(value: object) -> str:
-    formula = ""
-    if isinstance(value, tuple):
-        formula, value = f"<f>{escape(value[0])}</f>", value[1]
-    if isinstance(value, date):
-        return f'<c s="1"><v>{(value - date(1899, 12, 30)).days}</v></c>'
-    if isinstance(value, str):
-        return f'<c t="inlineStr"><is><t xml:space="preserve">{escape(value)}</t></is></c>'
-    return "<c/>" if value is None else f"<c>{formula}<v>{value}</v></c>"
-
-
-def _write_ods(path: Path, sheets: Mapping[str, Sheet]) -> None:
-    tables = "".join(
-        f"<table:table table:name={quoteattr(name)}>"
-        + "".join(f"<table:table-row>{''.join(map(_ods_cell, row))}</table:table-row>" for row in sheet)
-        + "</table:table>"
-        for name, sheet in sheets.items()
-    )
-    write_ods_tables(path, tables)
-
-
-def write_ods_tables(path: Path, tables: str, hidden_style: str = "hidden") -> None:
-    """Write an .ods file with these tables. Tables of the style ``hidden_style`` are hidden."""
+def write_ods_tables(path: Path, tables: str) -> None:
+    """Write an .ods file with tables. Tables of the style ``off`` are hidden."""
     style = (
-        f'<office:automatic-styles><style:style style:name="{hidden_style}" style:family="table">'
+        '<office:automatic-styles><style:style style:name="off" style:family="table">'
         '<style:table-properties table:display="false"/></style:style></office:automatic-styles>'
     )
+    names = " ".join(f'xmlns:{name}="{_OASIS}:{name}:1.0"' for name in ("office", "table", "text", "style"))
+    body = f"<office:body><office:spreadsheet>{tables}</office:spreadsheet></office:body>"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
         archive.writestr("META-INF/manifest.xml", f'<manifest xmlns="{_OASIS}:manifest:1.0"/>')
-        archive.writestr(
-            "content.xml",
-            f'<office:document-content xmlns:office="{_OASIS}:office:1.0" xmlns:table="{_OASIS}:table:1.0" '
-            f'xmlns:text="{_OASIS}:text:1.0" xmlns:style="{_OASIS}:style:1.0">'
-            f"{style}<office:body><office:spreadsheet>{tables}</office:spreadsheet>"
-            "</office:body></office:document-content>",
-        )
+        archive.writestr("content.xml", f"<office:document-content {names}>{style}{body}</office:document-content>")
+
+
+def _xlsx_cell(value: object) -> str:
+    match value:
+        case None:
+            return "<c/>"
+        case str():
+            return f'<c t="inlineStr"><is><t xml:space="preserve">{escape(value)}</t></is></c>'
+        case date():
+            return f'<c s="1"><v>{(value - date(1899, 12, 30)).days}</v></c>'
+        case tuple():
+            formula, result = value
+            return f"<c><f>{escape(formula)}</f><v>{result}</v></c>"
+    return f"<c><v>{value}</v></c>"
 
 
 def _ods_cell(value: object) -> str:
-    formula = ""
-    if isinstance(value, tuple):
-        formula, value = f" table:formula={quoteattr('of:=' + value[0])}", value[1]
-    if isinstance(value, date):
-        return f'<table:table-cell office:value-type="date" office:date-value="{value}"/>'
-    if isinstance(value, str):
-        return f'<table:table-cell office:value-type="string"><text:p>{escape(value)}</text:p></table:table-cell>'
-    if value is None:
-        return "<table:table-cell/>"
-    return f'<table:table-cell{formula} office:value-type="float" office:value="{value}"/>'
+    match value:
+        case None:
+            return "<table:table-cell/>"
+        case str():
+            return f'<table:table-cell office:value-type="string"><text:p>{escape(value)}</text:p></table:table-cell>'
+        case date():
+            return f'<table:table-cell office:value-type="date" office:date-value="{value}"/>'
+        case tuple():
+            formula, result = value
+            attribute = f"table:formula={quoteattr('of:=' + formula)}"
+            return f'<table:table-cell {attribute} office:value-type="float" office:value="{result}"/>'
+    return f'<table:table-cell office:value-type="float" office:value="{value}"/>'

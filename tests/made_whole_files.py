@@ -1,29 +1,36 @@
-"""Small PDFs and Word files."""
+"""Builders of small PDFs and Word files, and a function that reads the content of a file."""
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from fpdf import FPDF
+from made_epubs import packed
 
-_NAMESPACE = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+from audit_pipeline.readers.whole_files.document import WholeDocument, read_document
+
+_OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006"
 _PREFIXES = {
-    "w": _NAMESPACE,
-    "r": _OFFICE,
-    "m": "http://schemas.openxmlformats.org/officeDocument/2006/math",
+    "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    "m": f"{_OFFICE}/math",
+    "r": f"{_OFFICE}/relationships",
     "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
     "wps": "http://schemas.microsoft.com/office/word/2010/wordprocessingShape",
     "a": "http://schemas.openxmlformats.org/drawingml/2006/main",
     "v": "urn:schemas-microsoft-com:vml",
 }
-_PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+
+
+def read_content(folder: Path, name: str, content: bytes) -> WholeDocument:
+    """Write a file and read it as one document."""
+    file = folder / name
+    file.write_bytes(content)
+    return read_document(file)
 
 
 def pdf(pages: Sequence[Sequence[str]], *, owner: str | None = None, user: str | None = None, title: str = "") -> bytes:
-    """A PDF of pages of lines; with a password if there is a ``user``."""
+    """Return a PDF of pages of lines, locked with the passwords of its owner and user if they are given."""
     file = FPDF()
     file.set_title(title)
     file.set_font("Times", size=12)
@@ -37,8 +44,16 @@ def pdf(pages: Sequence[Sequence[str]], *, owner: str | None = None, user: str |
     return bytes(file.output())
 
 
+def scan() -> bytes:
+    """Return a PDF of one page with a rectangle and no text."""
+    file = FPDF()
+    file.add_page()
+    file.rect(20, 20, 60, 60)
+    return bytes(file.output())
+
+
 def lines_at(lines: Sequence[str], *, y: int = 700, size: float = 12, before: str = "") -> str:
-    """Operators that draw lines of text in the font F1, from ``y`` points above the page's foot down."""
+    """Return operators that draw lines in the font F1, the first ``y`` points above the bottom of the page."""
     drawn = " ".join(f"({line}) Tj T*" for line in lines)
     return f" BT {before} /F1 {size} Tf 50 {y} Td 14 TL {drawn} ET "
 
@@ -51,22 +66,22 @@ def drawn_pdf(
     font: str = "Helvetica",
     glyph: str = "",
 ) -> bytes:
-    """A PDF of one page with these operators.
+    """Return a PDF of one page with operators, which can use the font F1 and the layer OC1.
 
-    Its resources are the font F1 and the layer OC1. ``letters``: what the font says of codes, as UTF-16 in hexadecimal.
-    ``glyph``: the name of the glyph of @; without ``letters`` the font says nothing else then.
+    Args:
+        letters: Entries in the font's map to Unicode: UTF-16 in hexadecimal, by code.
+        glyph: Name of the glyph of @. Without ``letters`` the font then has no map to Unicode.
     """
     meaning = f"/Encoding << /Differences [64 /{glyph}] >>" if glyph else ""
     meaning += " /ToUnicode 6 0 R" if letters or not glyph else ""
     letters = {code: f"{code:04X}" for code in range(32, 127)} | dict(letters or {})
     table = "\n".join(f"<{code:02X}> <{target}>" for code, target in letters.items())
     unicode = (
-        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def /CMapType 2 def "
-        f"1 begincodespacerange <00> <FF> endcodespacerange {len(letters)} beginbfchar\n{table}\nendbfchar "
-        "endcmap end end"
+        "begincmap /CMapType 2 def 1 begincodespacerange <00> <FF> endcodespacerange "
+        f"{len(letters)} beginbfchar\n{table}\nendbfchar endcmap"
     )
     resources = "/Font << /F1 5 0 R >> /Properties << /OC1 7 0 R >>"
-    objects = [
+    objects = (
         f"<< /Type /Catalog /Pages 2 0 R {catalog} >>",
         "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources << {resources} >> >>",
@@ -75,63 +90,38 @@ def drawn_pdf(
         f"/Widths [{' '.join(['500'] * 127)}] {meaning} >>",
         f"<< /Length {len(unicode)} >>\nstream\n{unicode}\nendstream",
         "<< /Type /OCG /Name (Layer) >>",
-    ]
-    data, offsets = b"%PDF-1.7\n", []
+    )
+    data = b"%PDF-1.7\n"
+    offsets = []
     for number, inside in enumerate(objects, 1):
-        offsets.append(len(data))
+        offsets.append(f"{len(data):010} 00000 n \n")
         data += f"{number} 0 obj\n{inside}\nendobj\n".encode("latin-1")
-    start, count = len(data), len(objects) + 1
-    data += f"xref\n0 {count}\n0000000000 65535 f \n".encode()
-    data += b"".join(f"{offset:010} 00000 n \n".encode() for offset in offsets)
-    return data + f"trailer << /Size {count} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF".encode()
+    size = len(objects) + 1
+    table = f"xref\n0 {size}\n0000000000 65535 f \n{''.join(offsets)}trailer << /Size {size} /Root 1 0 R >>\n"
+    return data + f"{table}startxref\n{len(data)}\n%%EOF".encode()
 
 
-def scan() -> bytes:
-    """A PDF of a page on which something is drawn."""
-    file = FPDF()
-    file.add_page()
-    file.rect(20, 20, 60, 60)
-    return bytes(file.output())
-
-
-def docx(body: str, *, main: str = "word/document.xml", **members: str | bytes) -> bytes:
-    """A Word file with the inside of its body as XML."""
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(
-            "[Content_Types].xml",
-            f'<Types xmlns="{_PACKAGE}/content-types"><Default Extension="rels" '
-            'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-            '<Default Extension="xml" ContentType="application/xml"/></Types>',
-        )
-        archive.writestr(
-            "_rels/.rels",
-            f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="r1" '
-            f'Type="{_OFFICE}/officeDocument" Target="{main}"/></Relationships>',
-        )
-        archive.writestr(main, word_part("document", f"<w:body>{body}</w:body>"))
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return target.getvalue()
+def docx(body: str, **members: str | bytes) -> bytes:
+    """Return a Word file with the content of its body as XML, and other members by path."""
+    relations = f'<Relationships><Relationship Id="r1" Type="{_OFFICE}/officeDocument" Target="word/document.xml"/>'
+    document = word_part("document", f"<w:body>{body}</w:body>")
+    return packed({"_rels/.rels": f"{relations}</Relationships>", "word/document.xml": document, **members})
 
 
 def word_part(name: str, inside: str) -> str:
-    """A part of a Word file: its root with the inside as XML."""
+    """Return a part of a Word file: its root element with its content as XML."""
     namespaces = " ".join(f'xmlns:{prefix}="{address}"' for prefix, address in _PREFIXES.items())
     return f"<w:{name} {namespaces}>{inside}</w:{name}>"
 
 
 def word_relations(**targets: str) -> dict[str, str]:
-    """The relationships of a Word file's document: each id, with the last word of its type and its target."""
+    """Return the relationships of a Word file's document. ``targets`` are types with targets, by id."""
     relations = ""
     for identity, relation in targets.items():
         kind, _, target = relation.partition(" ")
         relations += f'<Relationship Id="{identity}" Type="{_OFFICE}/{kind}" Target="{target}"/>'
-    return {
-        "word/_rels/document.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships">{relations}</Relationships>'
-    }
+    return {"word/_rels/document.xml.rels": f"<Relationships>{relations}</Relationships>"}
 
 
 def paragraph(words: str) -> str:
-    """A paragraph of a Word file."""
     return f"<w:p><w:r><w:t>{words}</w:t></w:r></w:p>"

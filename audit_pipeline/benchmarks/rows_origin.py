@@ -18,9 +18,8 @@ from pathlib import Path, PurePosixPath
 from audit_pipeline.benchmarks.builder_interface import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
 from audit_pipeline.errors import DataError, to_one_line
-from audit_pipeline.readers.archives import read_wheel_member
+from audit_pipeline.readers.distributions import read_configured_index, read_wheel_member
 from audit_pipeline.readers.formats import ROW_SUFFIXES, compute_file_digest, read_rows
-from audit_pipeline.readers.pip_settings import read_configured_index
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.text_rows import Row, RowFile, Skipped
 

@@ -27,7 +27,7 @@ from audit_pipeline.config.problems import (
     format_problems,
 )
 from audit_pipeline.errors import ConfigError, to_one_line
-from audit_pipeline.readers.regular_files import read_regular_file
+from audit_pipeline.readers.file_bytes import read_regular_file
 from audit_pipeline.store.paths import config_dir, explain_unusable_name
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"

@@ -22,6 +22,7 @@ from typing import Any, Self
 import httpx2
 
 from audit_pipeline.http import faults
+from audit_pipeline.http.faults import NO_RETRY, RetryPolicy, build_retryer, parse_retry_after
 from audit_pipeline.http.response_guard import (
     ACCEPTED_ENCODING,
     LIMIT_EXTENSION,
@@ -29,7 +30,6 @@ from audit_pipeline.http.response_guard import (
     guard_async_response,
     guard_response,
 )
-from audit_pipeline.http.retry import NO_RETRY, RetryPolicy, build_retryer, parse_retry_after
 
 # These packages log the whole address of each request, and the address of a webhook is a secret.
 for _name in ("httpx2", "httpcore2"):
@@ -102,7 +102,7 @@ class HttpClient:
             )
         except (OSError, ValueError) as error:
             raise faults.HttpError(
-                f"certificates or proxy are unusable ({faults.format_public_error(error)})"
+                f"the certificates or the proxy cannot be used ({faults.format_public_error(error)})"
             ) from error
 
     def __enter__(self) -> Self:
@@ -304,9 +304,11 @@ def translate_http_errors() -> Iterator[None]:
         raise faults.RetryableError("no answer in time") from error
     except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as error:
         if faults.is_certificate_fault(error):
-            raise faults.CertificateError("its certificate is not trusted") from error
+            raise faults.CertificateError("the server's certificate is not trusted") from error
         is_unreached = isinstance(error, (httpx2.ConnectError, httpx2.ProxyError))
-        raise faults.RetryableError("it cannot be reached" if is_unreached else "the connection failed") from error
+        raise faults.RetryableError(
+            "the server cannot be reached" if is_unreached else "the connection failed"
+        ) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise faults.HttpError(f"no usable response ({faults.format_public_error(error)})") from error
 

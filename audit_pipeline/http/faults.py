@@ -1,6 +1,7 @@
-"""Errors of HTTP requests, and functions that decide whether a retry may succeed.
+"""Errors of HTTP requests, and retries: which errors are transient, how many attempts follow, and after which pauses.
 
-Each module that uses the client converts these errors into its own errors, such as an unreachable model.
+tenacity repeats the calls. Each module that uses the client converts these errors into its own errors, such as an
+unreachable model.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ import errno
 import re
 import ssl
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import tenacity
 
 from audit_pipeline.errors import AuditError, TransientError
 
@@ -97,6 +105,98 @@ def iterate_causes(error: BaseException, *, with_context: bool = False) -> Itera
         link = link.__cause__ or (link.__context__ if with_context else None)
 
 
+def is_certificate_fault(error: BaseException) -> bool:
+    """Return whether the connection failed because the server's certificate is not trusted."""
+    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in iterate_causes(error))
+
+
+def format_public_error(error: Exception) -> str:
+    """Return the first line of an error's message without passwords in addresses."""
+    lines = str(error).splitlines()
+    return redact_passwords(lines[0]) if lines else type(error).__name__
+
+
+def redact_passwords(text: str) -> str:
+    """Replace the user name and password of each address in a text by ``***``."""
+    return re.sub(r"//[^/@\s]+@", "//***@", text)
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Number of attempts, and pauses that double from one attempt to the next.
+
+    Attributes:
+        attempts: Maximum number of attempts, the first one included.
+        first_pause: Pause after the first attempt, in seconds.
+        max_pause: Maximum pause, in seconds.
+        jitter: Maximum random addition to each pause, in seconds.
+    """
+
+    attempts: int
+    first_pause: float
+    max_pause: float = 60.0
+    jitter: float = 0.0
+
+
+NO_RETRY = RetryPolicy(attempts=1, first_pause=0.0)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Return whether the error is a RetryableError."""
+    return isinstance(error, RetryableError)
+
+
+def build_retryer(
+    policy: RetryPolicy,
+    is_transient: Callable[[BaseException], bool] = is_retryable,
+    *,
+    on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tenacity.Retrying:
+    """Return an object that calls a function, and repeats the call if it raises a transient error.
+
+    The object raises the error of the last attempt, and any other error at once. No pause is shorter than
+    ``RetryableError.pause_seconds``.
+
+    Args:
+        policy: Number of attempts and pauses.
+        is_transient: Function that returns whether an error is transient.
+        on_retry: Function that is called before each pause.
+        sleep: Function that pauses. Tests replace it.
+    """
+    return tenacity.Retrying(**_build_retry_arguments(policy, is_transient, on_retry), sleep=sleep)
+
+
+def build_async_retryer(
+    policy: RetryPolicy,
+    is_transient: Callable[[BaseException], bool] = is_retryable,
+    *,
+    on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
+    sleep: Callable[[float], Awaitable[None]],
+) -> tenacity.AsyncRetrying:
+    """Return an object that calls a coroutine function and repeats it as :func:`build_retryer` describes."""
+    return tenacity.AsyncRetrying(**_build_retry_arguments(policy, is_transient, on_retry), sleep=sleep)
+
+
+def parse_retry_after(retry_after: str | None) -> float | None:
+    """Return the pause in seconds that a Retry-After header requests.
+
+    The header holds a number of seconds or a date (RFC 9110, section 10.2.3). The result is None if the header is
+    missing or unreadable.
+    """
+    if retry_after is None:
+        return None
+    if retry_after.strip().isdecimal():
+        return float(retry_after.strip())
+    try:
+        moment = parsedate_to_datetime(retry_after)
+    except (ValueError, OverflowError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
 def _is_transient_cause(error: BaseException) -> bool:
     if isinstance(error, (TransientError, ConnectionError, TimeoutError)):
         return True
@@ -126,17 +226,27 @@ def _is_transient_requests_error(error: BaseException) -> bool:
     return isinstance(error, (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError))
 
 
-def is_certificate_fault(error: BaseException) -> bool:
-    """Return whether the connection failed because the server's certificate is not trusted."""
-    return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in iterate_causes(error))
+def _build_retry_arguments(
+    policy: RetryPolicy,
+    is_transient: Callable[[BaseException], bool],
+    on_retry: Callable[[tenacity.RetryCallState], None] | None,
+) -> dict[str, Any]:
+    own_pause: Callable[[tenacity.RetryCallState], float]
+    own_pause = growing_pause = tenacity.wait_exponential(multiplier=policy.first_pause, max=policy.max_pause)
+    if policy.jitter:
+        own_pause = growing_pause + tenacity.wait_random(0, policy.jitter)
 
+    def compute_pause(state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        requested_pause = 0.0
+        if isinstance(error, RetryableError):
+            requested_pause = error.pause_seconds or 0.0
+        return max(own_pause(state), requested_pause)
 
-def format_public_error(error: Exception) -> str:
-    """Return the first line of an error's message without passwords in addresses."""
-    lines = str(error).splitlines()
-    return redact_passwords(lines[0]) if lines else type(error).__name__
-
-
-def redact_passwords(text: str) -> str:
-    """Replace the user name and password of each address in a text by ``***``."""
-    return re.sub(r"//[^/@\s]+@", "//***@", text)
+    return {
+        "retry": tenacity.retry_if_exception(is_transient),
+        "stop": tenacity.stop_after_attempt(policy.attempts),
+        "wait": compute_pause,
+        "before_sleep": on_retry,
+        "reraise": True,
+    }

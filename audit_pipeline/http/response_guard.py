@@ -45,7 +45,7 @@ class Unpacker:
         encoding = encoding.strip().lower()
         if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise DamagedResponseError(
-                f"its response is compressed as {encoding[:40]}, which the request did not accept"
+                f"the response is compressed as {encoding[:40]}, which the request did not accept"
             )
         self.limit = limit
         self.body = bytearray()
@@ -66,7 +66,7 @@ class Unpacker:
         else:
             self.body += chunk
         if max(len(self.body), self._n_received) > self.limit:
-            raise OversizedResponseError(f"its response is longer than the limit of {self.limit:,} bytes")
+            raise OversizedResponseError(f"the response is longer than the limit of {self.limit:,} bytes")
 
     def _decompress(self, chunk: bytes) -> None:
         while chunk and len(self.body) <= self.limit:
@@ -76,7 +76,7 @@ class Unpacker:
             try:
                 self.body += self._stream.decompress(chunk, self.limit + 1 - len(self.body))
             except zlib.error as error:
-                raise DamagedResponseError("its compressed response is truncated or corrupt") from error
+                raise DamagedResponseError("the compressed response is truncated or corrupt") from error
             chunk = self._stream.unconsumed_tail or self._stream.unused_data
 
     def finish(self) -> bytes:
@@ -86,7 +86,7 @@ class Unpacker:
             DamagedResponseError: If the compressed body is truncated.
         """
         if self._is_compressed and not self._stream.eof and self._n_received:
-            raise DamagedResponseError("its compressed response is truncated or corrupt")
+            raise DamagedResponseError("the compressed response is truncated or corrupt")
         return bytes(self.body)
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 from audit_pipeline.config.problems import split_names
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.usage_budget import Limits
-from audit_pipeline.readers.regular_files import find_irregular_kind, is_unicode
+from audit_pipeline.readers.file_bytes import find_irregular_kind, is_unicode
 from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
 
 ParameterValue = bool | int | float | str

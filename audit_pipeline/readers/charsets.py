@@ -79,7 +79,7 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
     if text is None and candidates == ["utf-8"]:
         text = _decode_by_guess(content)
     if text is None:
-        raise DataError(f"wrong charset: its bytes are not {' nor '.join(dict.fromkeys(candidates))}")
+        raise DataError(f"wrong charset: the bytes are not valid {' or '.join(dict.fromkeys(candidates))}")
     return text
 
 

@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 DATE_ADVICE = "Write dates as 2024-05-31, 2024-05 or 2024."
 
 _ABSENT = frozenset(("", "nan", "nat", "none", "null", "<na>", "n/a", "na", "n.d.", "nd", "s.d.", "unknown", "-", "?"))
-_LONGEST_QUOTE = 40
+_MAX_QUOTE_LENGTH = 40
 _FIRST_YEAR = 1000
 _MONTH_NAMES = (
     *("january", "february", "march", "april", "may", "june"),
@@ -66,11 +66,11 @@ def parse_dating(value: object, today: date | None = None) -> Dating | None:
     """
     if _is_absent(value):
         return None
-    quoted = repr(value) if len(repr(value)) <= _LONGEST_QUOTE else f"{repr(value)[:_LONGEST_QUOTE]}…"
+    quoted = repr(value) if len(repr(value)) <= _MAX_QUOTE_LENGTH else f"{repr(value)[:_MAX_QUOTE_LENGTH]}…"
     try:
         dating = _parse_value(value)
     except (ValueError, OverflowError):
-        raise UnreadableDateError(f"{quoted} is not a date that can be read") from None
+        raise UnreadableDateError(f"{quoted} is not a readable date") from None
     # Some programs write the year 1 or 101 if a date is missing.
     if dating.first_day.year < _FIRST_YEAR:
         raise UnreadableDateError(f"{quoted} is before the year {_FIRST_YEAR}")
@@ -80,7 +80,7 @@ def parse_dating(value: object, today: date | None = None) -> Dating | None:
     return dating
 
 
-def dating_from_years(years: Collection[int]) -> Dating | None:
+def build_dating_from_years(years: Collection[int]) -> Dating | None:
     """Return the interval from the first day of the earliest year to the last day of the latest year.
 
     Returns:

@@ -1,10 +1,17 @@
-"""The bytes of a user's file: plain, compressed or from standard input, with progress and a limit for lines."""
+"""The bytes of users' files: plain, compressed or from standard input, with progress and a limit for lines.
+
+Only regular files are opened. Opening a named pipe waits until a program writes to it, and reading a device may never
+end. The messages name what other paths are, such as "a pipe".
+"""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
+import os
+import stat
 import sys
 import tempfile
 import zlib
@@ -14,10 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-import pyarrow as pa
-
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.regular_files import open_regular_file
 from audit_pipeline.readers.text_rows import UnreadableFileError
 
 STANDARD_INPUT = Path("-")
@@ -26,9 +30,19 @@ MEBIBYTE = 1024 * 1024
 LINE_LIMIT = 64 * MEBIBYTE
 SAMPLE_BYTES = 256 * 1024
 """Number of bytes at the beginning of a file that are read to detect its dialect, such as the separator of columns."""
-
+BROKEN_LINK = "a broken link"
+VANISHED = "a file that has vanished"
 _BUFFER = 64 * 1024
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+# Windows has no flag O_NONBLOCK, and no pipes in its file system.
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass
@@ -74,6 +88,68 @@ class InputFile:
     meter: Meter = field(default_factory=Meter, compare=False)
 
 
+def find_irregular_kind(path: Path) -> str | None:
+    """Return a phrase for what a path is, such as "a pipe", or None for a regular file or a link to one."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "a link to itself or in a circle"
+        if isinstance(error, FileNotFoundError):
+            return BROKEN_LINK if os.path.islink(path) else VANISHED
+        return f"a file that cannot be reached ({error.strerror})"
+    return _name_kind(mode)
+
+
+def is_unicode(name: str) -> bool:
+    """Return True if a file name is valid UTF-8. Python represents invalid bytes as lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def open_regular_file(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading bytes.
+
+    Raises:
+        OSError: If the file cannot be opened or is not a regular file. The opened file itself is checked, so that a
+            path which was replaced by a pipe a moment before is also detected.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    except OSError as error:
+        kind = find_irregular_kind(path)
+        if kind is None or kind == VANISHED:
+            raise
+        raise OSError(error.errno, f"it is {kind}", str(path)) from error
+    kind = _name_kind(os.fstat(descriptor).st_mode)
+    if kind is not None:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular_file(path: Path) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raises:
+        OSError: As :func:`open_regular_file`.
+    """
+    with open_regular_file(path) as file:
+        return file.read()
+
+
+def require_regular_file(path: Path) -> None:
+    """Check that a path is a regular file, before a library opens it by its name.
+
+    Raises:
+        OSError: As :func:`open_regular_file`.
+    """
+    open_regular_file(path).close()
+
+
 @contextmanager
 def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
     """Open the uncompressed bytes of a file from the beginning, and update ``file.meter``.
@@ -95,6 +171,9 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
         if file.packed == ".gz":
             unpacked = stack.enter_context(gzip.GzipFile(fileobj=content))
         elif file.packed == ".zst":
+            # The help of commands imports this module, so pyarrow is imported only for such a file.
+            import pyarrow as pa  # noqa: PLC0415
+
             stream = stack.enter_context(pa.CompressedInputStream(pa.PythonFile(content, "r"), "zstd"))
             unpacked = io.BufferedReader(_NonClosingReader(stream), _BUFFER)
         yield cast(BinaryIO, unpacked)
@@ -107,7 +186,7 @@ def faults_as_errors(file: InputFile) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableFileError(
-            file.path, f"is not a readable .gz file ({to_one_line(error)}): it may be cut off; use another copy"
+            file.path, f"is not a readable .gz file ({to_one_line(error)}). It may be truncated. Use another copy."
         ) from error
     except OSError as error:
         raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or to_one_line(error)})") from error
@@ -145,13 +224,13 @@ def require_line_within_limit(file: InputFile, line: bytes | str, number: int) -
     """Raise UnreadableFileError if a line is longer than 64 MiB."""
     if len(line) > LINE_LIMIT:
         most = f"{LINE_LIMIT // MEBIBYTE} MiB"
-        raise UnreadableFileError(file.path, f"line {number} is longer than {most}: is this a file of rows?")
+        raise UnreadableFileError(file.path, f"line {number} is longer than {most}. Check that the file contains rows.")
 
 
 def refuse_utf16(file: InputFile, start: bytes) -> None:
     """Raise UnreadableFileError if a file begins with the byte-order mark of UTF-16."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnreadableFileError(file.path, "is in UTF-16; save it as UTF-8")
+        raise UnreadableFileError(file.path, "is in UTF-16. Save it as UTF-8.")
 
 
 def read_standard_input() -> InputFile:
@@ -161,7 +240,9 @@ def read_standard_input() -> InputFile:
         UnreadableFileError: If standard input is closed or is not text.
     """
     if sys.stdin is None:
-        raise UnreadableFileError(Path("standard input"), "is closed: nothing can be read from it")
+        raise UnreadableFileError(
+            Path("standard input"), "is closed. Pipe lines of JSON to the command, or name a file instead of -."
+        )
     # Python closes and removes the temporary file when the last reference to it is gone.
     spooled = tempfile.TemporaryFile()  # noqa: SIM115
     while piece := sys.stdin.buffer.read(MEBIBYTE):
@@ -171,9 +252,7 @@ def read_standard_input() -> InputFile:
     start = spooled.read(4096)
     refuse_utf16(file, start)
     if b"\0" in start or start.startswith(_ZSTANDARD):
-        raise UnreadableFileError(
-            file.path, "is read as lines of JSON, and this is no text: give the name of a file instead of -"
-        )
+        raise UnreadableFileError(file.path, "is not text, but must contain lines of JSON. Name a file instead of -.")
     return file
 
 
@@ -193,3 +272,9 @@ class _NonClosingReader(io.RawIOBase):
         piece = self._raw.read(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
+
+
+def _name_kind(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    return _KINDS.get(stat.S_IFMT(mode), "a special file")

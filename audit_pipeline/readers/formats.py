@@ -15,9 +15,10 @@ from audit_pipeline.readers.file_bytes import (
     COMPRESSIONS,
     STANDARD_INPUT,
     InputFile,
+    find_irregular_kind,
+    open_regular_file,
     read_standard_input,
 )
-from audit_pipeline.readers.regular_files import find_irregular_kind, open_regular_file
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind, open_saved_dataset
 from audit_pipeline.readers.row_stream import RowFormat, RowStream, TextStream
 from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error
@@ -27,11 +28,12 @@ def _find_formats() -> dict[str, RowFormat]:
     """Return the formats of all modules in row_formats/, by the suffix of file names, including compression."""
     formats: dict[str, RowFormat] = {}
     for module in pkgutil.iter_modules(row_formats.__path__):
-        row_format: RowFormat = importlib.import_module(f"{row_formats.__name__}.{module.name}").FORMAT
-        for suffix in row_format.suffixes:
-            formats[suffix] = row_format
-            if row_format.is_compressible:
-                formats |= {f"{suffix}{compression}": row_format for compression in COMPRESSIONS}
+        declared: Sequence[RowFormat] = importlib.import_module(f"{row_formats.__name__}.{module.name}").FORMATS
+        for row_format in declared:
+            for suffix in row_format.suffixes:
+                formats[suffix] = row_format
+                if row_format.is_compressible:
+                    formats |= {f"{suffix}{compression}": row_format for compression in COMPRESSIONS}
     return formats
 
 
@@ -74,11 +76,11 @@ def open_rows(path: Path, *, name: str | None = None, string_lines: str | None =
         return _FORMATS[".jsonl"].open(read_standard_input())
     if path.is_dir():
         if detect_saved_kind(path) is None:
-            raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
+            raise DataError(f"{path}: is a folder, but not a data set that save_to_disk wrote. Name a file.")
         return open_saved_dataset(InputFile(path, name or escape_unprintable(path.name), ""))
     suffix = find_suffix(path)
     if suffix is None:
-        raise DataError(f"{path}: unknown format; use a name that ends in one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: unknown format. Use a file whose name ends in one of {', '.join(SUFFIXES)}.")
     kind = find_irregular_kind(path)
     if kind is not None:
         problem = f"is {kind}, not a regular file" if os.path.lexists(path) else "no such file"
@@ -113,7 +115,7 @@ def open_texts(
     return TextStream(rows, text_column, extra_columns)
 
 
-def stream_from_texts(texts: Sequence[object]) -> TextStream:
+def build_text_stream(texts: Sequence[object]) -> TextStream:
     """Return a stream of texts that are in memory.
 
     Unusable texts are skipped. Messages mention a text by its position, such as ``texts[3]``.

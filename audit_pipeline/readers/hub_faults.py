@@ -30,9 +30,8 @@ from huggingface_hub.errors import (
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
 from audit_pipeline.http.client import build_library_client
-from audit_pipeline.http.faults import HttpError, RetryableError, is_transient_status, iterate_causes
+from audit_pipeline.http.faults import HttpError, RetryableError, is_transient_status, iterate_causes, parse_retry_after
 from audit_pipeline.http.response_guard import LIMIT_EXTENSION
-from audit_pipeline.http.retry import parse_retry_after
 
 HUB_ERRORS = (httpx2.HTTPError, HttpError, HFValidationError, RevisionResolutionError, OSError)
 """The errors that a request to the hub can raise: of its clients, of the disk and of the network."""
@@ -101,9 +100,9 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     is_unreached = _find_first_error(errors, ConnectionError, LocalEntryNotFoundError) is not None
     if _find_first_error(errors, OfflineModeIsEnabled) is not None or (is_unreached and constants.is_offline_mode()):
         is_partial = _find_first_error(errors, IncompleteSnapshotError) is not None
-        partly = " whole" if is_partial else ""
+        partly = " complete" if is_partial else ""
         return HubFault(
-            f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", is_transient=False
+            f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: unset it", is_transient=False
         )
     refusal = _find_first_error(errors, HfHubHTTPError) or _find_first_error(errors, httpx2.HTTPStatusError)
     if refusal is not None:
@@ -112,7 +111,9 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     if network_error is None:
         return None
     reason = _shorten(network_error) or type(network_error).__name__
-    return HubFault(f"cannot be fetched now: the hub cannot be reached, or broke off ({reason}); try again later", True)
+    return HubFault(
+        f"cannot be fetched now: the hub cannot be reached, or the connection failed ({reason}); try again later", True
+    )
 
 
 @contextmanager
@@ -132,7 +133,8 @@ def hub_faults_as_errors(
         yield
     except (KeyError, TypeError, RecursionError, json.JSONDecodeError) as error:
         raise lasting_error(
-            f"{name} cannot be fetched: unexpected answer: check that HF_ENDPOINT is the hub's address, {remedy}"
+            f"{name} cannot be fetched, because the response is unexpected: "
+            f"check that HF_ENDPOINT is the hub's address, {remedy}"
         ) from error
     except HUB_ERRORS as error:
         fault = classify_hub_error(error, revision)
@@ -150,12 +152,12 @@ def _classify_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: 
             reason = "is gated, and HF_TOKEN may not read it: accept its terms with that account"
         return HubFault(reason, False)
     if isinstance(error, RevisionNotFoundError):
-        return HubFault(f"has no revision {revision}: correct it", False)
+        return HubFault(f"has no revision {revision}: correct the revision", False)
     if isinstance(error, RemoteEntryNotFoundError):
-        return HubFault("has no such file: correct its name", False)
+        return HubFault("has no such file on the hub: correct the file name", False)
     # The hub reports a private repository as missing if the token does not permit access.
     if isinstance(error, RepositoryNotFoundError) or status == _UNAUTHORISED:
-        return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
+        return HubFault("is not on the hub, or is private: correct the name, or set HF_TOKEN", False)
     if is_transient_status(status):
         pause = parse_retry_after(error.response.headers.get("Retry-After"))
         wait = f" and asks to wait {pause:.0f} s" if pause is not None else ""

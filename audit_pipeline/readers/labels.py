@@ -31,7 +31,7 @@ def parse_label(value: object) -> int | None:
     Raises:
         SpellingError: If the spelling of the value is not in SPELLINGS.
     """
-    spelling = label_to_spelling(value).lower()
+    spelling = normalize_spelling(value).lower()
     if spelling not in SPELLINGS:
         raise SpellingError(NOT_UNDERSTOOD)
     return SPELLINGS[spelling]
@@ -58,13 +58,13 @@ class LabelReader:
         try:
             label = parse_label(value)
         except SpellingError:
-            self.count_not_understood(value)
+            self.count_unknown_spelling(value)
             return None
         if label is not None:
             self.known[label] += 1
         return label
 
-    def count_not_understood(self, value: object) -> None:
+    def count_unknown_spelling(self, value: object) -> None:
         """Count a label with an unknown spelling."""
         self.not_understood += 1
         spelling = str(value).strip()
@@ -74,7 +74,7 @@ class LabelReader:
         else:
             self._others = True
 
-    def describe_not_understood(self, consequence: str) -> str | None:
+    def describe_unknown_spellings(self, consequence: str) -> str | None:
         """Return a message about the labels with an unknown spelling, or None if there are none.
 
         The message quotes the spellings by ``repr``, so that control characters have no effect on a terminal.
@@ -91,8 +91,8 @@ class LabelReader:
         if self._others:
             spellings.append("and others")
         return (
-            f"{self.not_understood:,} label(s) not understood, {consequence}: {', '.join(spellings)}; "
-            "a label is 1 or member, 0 or non-member, or empty"
+            f"{self.not_understood:,} label(s) with an unknown spelling, {consequence}: {', '.join(spellings)}; "
+            "valid labels are 1 or member, 0 or non-member, or empty"
         )
 
 
@@ -103,7 +103,7 @@ def shorten_spelling(spelling: str) -> str:
     return f"{spelling[:_MAX_SHOWN_CHARACTERS]}…"
 
 
-def label_to_spelling(value: object) -> str:
+def normalize_spelling(value: object) -> str:
     """Return a cell as a stripped string. It is empty for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""

@@ -26,10 +26,8 @@ from pypi_simple import (
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.http.client import HttpClient
-from audit_pipeline.http.faults import HttpError, format_public_error
-from audit_pipeline.http.retry import RetryPolicy
-from audit_pipeline.readers.archives import Archive
-from audit_pipeline.readers.pip_settings import Index
+from audit_pipeline.http.faults import HttpError, RetryPolicy, format_public_error
+from audit_pipeline.readers.distributions import Archive, Index
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.integrity import file_sha256
 
@@ -130,7 +128,7 @@ def _fetch_newest(kind: _Kind, project: str, index: Index, downloads: Path, requ
             cached = _find_newest_cached(kind, project, folder, None)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
-        return replace(cached, fault=f"newer version than {cached.version} not looked up: {error}")
+        return replace(cached, fault=f"versions newer than {cached.version} could not be searched: {error}")
 
 
 def _choose_newest(
@@ -189,7 +187,7 @@ class _IndexClient:
         self._endpoint = (index.endpoint or PYPI_SIMPLE_ENDPOINT).rstrip("/")
         self._policy = RetryPolicy(index.attempts, index.pause)
         if index.certificates and not Path(index.certificates).exists():
-            raise _FetchError(f"the certificates that pip is configured with are missing: {index.certificates}")
+            raise _FetchError(f"pip's configuration names certificates that do not exist: {index.certificates}")
         try:
             self._http = HttpClient(
                 timeout_seconds=index.timeout,
@@ -218,7 +216,9 @@ class _IndexClient:
                 raise SourceError(f"{project}: the package index has no such project") from None
             raise _build_fetch_error(error) from error
         except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError, RecursionError) as error:
-            raise _FetchError(f"the index's answer is not a package list ({format_public_error(error)})") from error
+            raise _FetchError(
+                f"the response of the index is not a package list ({format_public_error(error)})"
+            ) from error
 
     def fetch_distribution(self, package: DistributionPackage, folder: Path) -> Path:
         """Return the path of a distribution in the folder. Download it if it is missing there or has a wrong sha256."""
@@ -250,4 +250,4 @@ def _parse_project_page(project: str, response: httpx2.Response) -> ProjectPage:
 
 
 def _build_fetch_error(error: HttpError) -> _FetchError:
-    return _FetchError(f"no usable answer from the package index ({error})")
+    return _FetchError(f"no usable response from the package index ({error})")

@@ -97,7 +97,7 @@ class RowStream:
                 is_empty = False
                 yield entry
         if is_empty:
-            raise UnreadableFileError(self.file.path, "the file holds no rows")
+            raise UnreadableFileError(self.file.path, "the file contains no rows")
 
     def estimate_total(self, rows_read: int) -> Expected:
         """Estimate the total number of rows when ``rows_read`` rows have been read and more rows follow."""

@@ -51,7 +51,7 @@ _SECTION = re.compile(
 _LABEL = re.compile(r"^\.\. _`?([^:`]+)`?:", re.MULTILINE)
 
 
-def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
+def convert_rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     """Return the visible text of markup. Blank lines separate paragraphs and headings. Code keeps its lines.
 
     Roles, links, literals and emphasis become their visible words. Rulers, comments, targets, bullets and directive
@@ -148,7 +148,7 @@ def _show_role(role: str, content: str, titles: Mapping[str, str]) -> str:
     if titled:
         return titled[1]
     if role in ("ref", "doc"):
-        return rst_to_text(titles[content]) if content in titles else content
+        return convert_rst_to_text(titles[content]) if content in titles else content
     if role in _CAPTIONS:
         return _CAPTIONS[role].format(content)
     if role not in _OBJECT_ROLES or content.startswith("!"):

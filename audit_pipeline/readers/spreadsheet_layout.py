@@ -270,7 +270,7 @@ class _BoundedReader:
         content = self._member.read(size if size >= 0 else self._remaining + 1)
         self._remaining -= len(content)
         if self._remaining < 0:
-            raise ValueError("unpacks to more than any spreadsheet")
+            raise ValueError("its XML is too large")
         return content
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ USUAL_TEXT_COLUMNS = ("text", "input")
 
 _MAX_STORED_SKIPS = 1000
 _MAX_NAME_WORDS = 5
-_HOW_TO_NAME_COLUMN = "(--text-column NAME; of a corpus that is searched --corpus-column; in config/ text_column)"
+_HOW_TO_NAME_COLUMN = "Name it with --text-column (in config/: text_column; for a corpus to search: --corpus-column)."
 _MIN_NO_CHARACTERS = 20
 _MAX_NO_CHARACTERS = 0.5
 
@@ -147,10 +147,12 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     if len(columns) == 1:
         if len(columns[0].split()) > _MAX_NAME_WORDS:
             raise UnreadableFileError(
-                name, f"its only column is called '{columns[0]}': if that is a text, put the line text above it"
+                name, f"its only column is called '{columns[0]}'. If that is a text, insert a first line 'text'."
             )
         return columns[0]
-    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names} {_HOW_TO_NAME_COLUMN}")
+    raise UnreadableFileError(
+        name, f"it is unclear which column contains the text. The columns are: {names}. {_HOW_TO_NAME_COLUMN}"
+    )
 
 
 def require_no_preferred_column(name: object, row: Row, chosen: str) -> None:
@@ -171,8 +173,9 @@ def require_no_preferred_column(name: object, row: Row, chosen: str) -> None:
         if later is not None:
             raise UnreadableFileError(
                 name,
-                f"its first rows have no column '{later}', and '{chosen}' was read until {row.location}, which has it: "
-                f"say which column holds the text {_HOW_TO_NAME_COLUMN}",
+                f"its first rows have no column '{later}', so '{chosen}' was read. "
+                f"But {row.location} has a column '{later}'. "
+                f"One of them contains the text. {_HOW_TO_NAME_COLUMN}",
             )
 
 
@@ -202,7 +205,7 @@ def require_unique_columns(path: Path, names: Sequence[str]) -> tuple[str, ...]:
         UnreadableFileError: If two names are equal.
     """
     if len(set(names)) != len(names):
-        raise UnreadableFileError(path, f"its header names a column twice: {', '.join(names)}")
+        raise UnreadableFileError(path, f"its header contains a column name twice: {', '.join(names)}")
     return tuple(names)
 
 
@@ -273,7 +276,7 @@ def explain_unusable_text(value: object) -> str | None:
         return EMPTY
     n_illegible = count_illegible_characters(value)
     if n_illegible >= _MIN_NO_CHARACTERS and n_illegible > _MAX_NO_CHARACTERS * len(value):
-        return "is for the most part control, private-use or replacement characters"
+        return "consists mostly of control, private-use or replacement characters"
     return explain_invalid_unicode(value)
 
 
@@ -291,5 +294,5 @@ def build_unusable_file_error(name: object, skipped: SkippedRows) -> UnreadableF
     """Build the error for a file without a usable row."""
     first = skipped.first[0]
     return UnreadableFileError(
-        name, f"none of its {skipped.count} rows can be used; the first, {first.location}: {first.reason}"
+        name, f"none of its {skipped.count} rows can be used. The first is {first.location}: {first.reason}"
     )

@@ -203,7 +203,7 @@ def read_score_rows(file: Path) -> ScoreRows:
     for location, row_index, problem, label_cell in unusable:
         skipped.append(text_rows.Skipped(location, row_index, problem))
         if problem == labels.NOT_UNDERSTOOD:
-            unknown_labels.count_not_understood(label_cell)
+            unknown_labels.count_unknown_spelling(label_cell)
     meanings = settings["meaning"].drop_null().to_pylist()
     return ScoreRows(
         texts=texts,
@@ -327,7 +327,7 @@ def _convert_to_strings(cells: Sequence[object] | None, n_rows: int) -> pa.Strin
         return pa.repeat("", n_rows)
     if set(map(type, cells)) <= {str, type(None)}:
         return pc.fill_null(pc.utf8_trim_whitespace(pa.array(cells, pa.string())), "")
-    return pa.array(map(labels.label_to_spelling, cells), pa.string())
+    return pa.array(map(labels.normalize_spelling, cells), pa.string())
 
 
 def _parse_score(cell: object) -> tuple[float | None, str | None]:
@@ -338,7 +338,7 @@ def _parse_score(cell: object) -> tuple[float | None, str | None]:
     if isinstance(cell, float):
         score = cell
     else:
-        spelling = labels.label_to_spelling(cell)
+        spelling = labels.normalize_spelling(cell)
         if not spelling:
             return None, "the file has no score of the text"
         try:

@@ -205,7 +205,7 @@ def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_co
             f"{path}: {rows.skipped.count:,} row(s) are unusable. The first is {unusable.location}: {unusable.reason}. "
             f"Correct or delete them, because the first texts of {side.option} form the prefix."
         )
-    not_understood = labels.describe_not_understood(f"the first in {unknown_label_location}")
+    not_understood = labels.describe_unknown_spellings(f"the first in {unknown_label_location}")
     if not_understood is not None:
         raise DataError(f"{path}: {not_understood}")
     first_spellings: dict[str, str] = {}

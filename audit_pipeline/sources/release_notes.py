@@ -130,7 +130,7 @@ def read_archive_releases(project: Project, archive: Archive) -> Iterator[base.F
 
 def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -> base.Document | base.LeftOut:
     # The parser is imported here, so that the declaration of the source loads quickly.
-    from audit_pipeline.readers.rst_text import rst_to_text  # noqa: PLC0415
+    from audit_pipeline.readers.rst_text import convert_rst_to_text  # noqa: PLC0415
 
     title = f"{project.title} {release.version}"
     if release.problem is not None:

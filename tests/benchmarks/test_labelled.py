@@ -252,7 +252,7 @@ def test_columns_hold_document_group_and_day(tmp_path: Path) -> None:
     ]
     # The examples have no column for the first day of an interval.
     assert [row["reason"] for row in drawn.notes["undated"]["first"]] == [
-        "column 'day': 'soon' is not a date that can be read",
+        "column 'day': 'soon' is not a readable date",
         "column 'day': '2020' is more than one day",
     ]
     assert [check.name for check in run_checks(drawn.examples, spec) if not check.passed] == []

@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.row_settings import RowsSettings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.readers.archives import Archive
+from audit_pipeline.readers.distributions import Archive
 
 ROWS = [{"input": "one two", "label": 1}, {"input": "three four", "label": 0}]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -292,7 +292,7 @@ def test_cached_texts_are_used_while_the_server_is_unreachable(
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
     refused = workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet")
     assert refused.exit_code == 2
-    assert "it cannot be reached" in refused.output.replace("\n", " ")
+    assert "the server cannot be reached" in refused.output.replace("\n", " ")
 
 
 @pytest.mark.parametrize("what", ["--generate", "--near-verbatim", "--continue"])

@@ -111,7 +111,7 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
     environment = configured("references.yaml", COMMON, **entries)
     expected = {
         "gated": "the data set maker/gated, after row 0, is gated: accept its terms on the hub and set HF_TOKEN",
-        "none": "the data set maker/none is not on the hub, or is private: check the name, or set HF_TOKEN",
+        "none": "the data set maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN",
         "revision": "the data set maker/open has no revision v9",
         "busy": "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s",
         "pattern": "the data set maker/open has no file that matches en/*.json.gz",

@@ -118,7 +118,7 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
     expected = {
         "gated_4": "the data set maker/gated is gated: accept its terms on the hub and set HF_TOKEN",
         "gated_file_4": "the data set maker/gated is gated: accept its terms on the hub and set HF_TOKEN",
-        "none_4": "the data set maker/none is not on the hub, or is private: check the name, or set HF_TOKEN",
+        "none_4": "the data set maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN",
         "revision_4": "the data set maker/open has no revision v9",
         "split_4": "split test of the data set maker/open cannot be read (",
         "file_4": "the data set maker/open holds no file data/test.jsonl; correct files",

@@ -112,7 +112,7 @@ def test_transient_faults_are_retried_or_reported(
     hub.fail("/api/models/maker/broken", fault(503), times=1)
     busy, waits, reset, broken, cut = call_in_process("locate", *[(f"maker/{name}", None) for name in names])
     assert "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
-    assert "maker/reset cannot be fetched now: the hub cannot be reached, or broke off" in reset["error"]
+    assert "maker/reset cannot be fetched now: the hub cannot be reached, or the connection failed" in reset["error"]
     assert "maker/broken cannot be fetched now: the hub is busy (status 503)" in broken["error"]
     assert [one["transient"] for one in (busy, reset, broken)] == [True] * 3
     assert files_of(Path(waits["folder"])) == files
@@ -138,7 +138,7 @@ def test_the_cache_is_used_if_the_hub_is_down(
     hub.stop()
     kept, never = call_in_process("locate", ("maker/kept", None), ("maker/never", None))
     assert kept == there
-    assert "maker/never cannot be fetched now: the hub cannot be reached, or broke off" in never["error"]
+    assert "maker/never cannot be fetched now: the hub cannot be reached, or the connection failed" in never["error"]
     assert never["transient"] is True
     [off] = call_in_process("locate", ("maker/never", None), HF_HUB_OFFLINE="1")
     assert "maker/never is not in the local hub cache, and HF_HUB_OFFLINE is set" in off["error"]

@@ -1,10 +1,11 @@
-"""Pages in the charset that they declare, in another one, and without any."""
+"""Decoding of pages with a right, wrong or missing charset."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.charsets import decode_page, decode_page_file, find_codec
@@ -16,7 +17,7 @@ CHINESE = "这是一段中文文字，说明书摘要。" * 3
     ("content", "charset", "expected"),
     [
         ("é".encode(), "utf-8", "é"),
-        ("é".encode(), "ISO-8859-1", "é"),  # declared without looking
+        ("é".encode(), "ISO-8859-1", "é"),
         ("é".encode("latin-1"), "ISO-8859-1", "é"),
         (b"\x93quoted\x94", "latin-1", "“quoted”"),
         (b"\xef\xbb\xbfmarked", None, "marked"),
@@ -29,19 +30,22 @@ CHINESE = "这是一段中文文字，说明书摘要。" * 3
         (b"", None, ""),
     ],
 )
-def test_text_in_the_charset_that_is_declared_or_fits(content: bytes, charset: str | None, expected: str) -> None:
+def test_pages_are_decoded_in_the_declared_or_fitting_charset(
+    content: bytes, charset: str | None, expected: str
+) -> None:
     assert decode_page(content, charset) == expected
 
 
-def test_text_in_another_charset_than_declared_is_refused() -> None:
+def test_pages_in_another_charset_than_declared_are_refused() -> None:
     for content in (CHINESE.encode("gb18030"), bytes(range(256)) * 4, b"\xef\xbb\xbf\xff"):
-        with pytest.raises(DataError, match="wrong charset: its bytes are not utf-8"):
+        with pytest.raises(DataError, match="wrong charset: the bytes are not valid utf-8"):
             decode_page(content, "utf-8")
 
 
+@max_examples(40)
 @given(st.text(max_size=50), st.sampled_from([None, "utf-8"]))
-def test_utf8_comes_back(text: str, charset: str | None) -> None:
-    given_text = "x" + text  # so that no byte-order mark stands in front
+def test_utf8_is_decoded_with_and_without_a_declaration(text: str, charset: str | None) -> None:
+    given_text = "x" + text  # prevents a byte-order mark
     assert decode_page(given_text.encode(), charset) == given_text
 
 
@@ -68,7 +72,7 @@ def test_utf8_comes_back(text: str, charset: str | None) -> None:
         ("no-such-charset", None),
     ],
 )
-def test_labels_mean_what_they_mean_to_browsers(label: str, codec: str | None) -> None:
+def test_labels_have_the_same_meaning_as_in_browsers(label: str, codec: str | None) -> None:
     assert find_codec(label, is_inside=True) == codec
 
 
@@ -87,5 +91,5 @@ QUOTED = "Caf\u00e9 \u201cquoted\u201d and it\u2019s all"
         (f"<meta charset=utf-8>{QUOTED}".encode() + b"\xff", f"{QUOTED}\ufffd"),
     ],
 )
-def test_a_page_in_a_file_is_read_as_browsers_read_it(content: bytes, text: str) -> None:
+def test_files_of_pages_are_decoded_as_in_browsers(content: bytes, text: str) -> None:
     assert decode_page_file(content).rpartition(">")[2] == text

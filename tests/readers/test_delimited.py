@@ -1,4 +1,4 @@
-"""Delimiters and quotes: what is taken is said, and what is doubtful is refused."""
+"""Delimiters and quotes of CSV files: they are detected and reported, and ambiguous files are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows_of(folder: Path, content: str | bytes, name: str = "t.csv") -> list[tup
 
 @pytest.mark.parametrize("delimiter", list(USUAL))
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_every_usual_delimiter_is_found_and_said(tmp_path: Path, delimiter: str, end: str) -> None:
+def test_every_usual_delimiter_is_detected_and_reported(tmp_path: Path, delimiter: str, end: str) -> None:
     lines = [f"text{delimiter}label", *(f"words, words; words {number}{delimiter}1" for number in range(3))]
     if delimiter in ",;":
         lines[1:] = [f'"words, words; words {number}"{delimiter}1' for number in range(3)]
@@ -34,36 +34,35 @@ def test_every_usual_delimiter_is_found_and_said(tmp_path: Path, delimiter: str,
     )
 
 
-def test_texts_full_of_another_delimiter_do_not_mislead(tmp_path: Path) -> None:
-    """Each text has exactly one comma: cut at commas the rows would look even."""
+def test_texts_with_another_delimiter_do_not_mislead(tmp_path: Path) -> None:
+    # Each text has one comma, so the rows would also fit a comma.
     content = "text;label\n" + "".join(f"well, this is text {number};1\n" for number in range(20))
     assert rows_of(tmp_path, content) == [(f"well, this is text {number}", "1") for number in range(20)]
 
 
-def test_one_column_stays_one_column(tmp_path: Path) -> None:
+def test_a_header_without_delimiter_means_one_column(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "text\nhello\nfoo; bar\n") == [("hello",), ("foo; bar",)]
     found = read_rows(written(tmp_path, "t.csv", "text\nhello\nworld, the\n"))
-    assert [row.reason for row in found.skipped] == ["has 2 fields where the header has 1"]
+    assert [row.reason for row in found.skipped] == ["has 2 fields, but the header has 1"]
 
 
-def test_a_header_with_several_delimiters_is_settled_by_the_rows_or_refused(tmp_path: Path) -> None:
+def test_rows_decide_between_delimiters_of_the_header(tmp_path: Path) -> None:
     even = "text;label, as given\n" + "".join(f"a text {number};1\n" for number in range(5))
     assert rows_of(tmp_path, even)[0] == ("a text 0", "1")
     assert open_rows(tmp_path / "t.csv").columns == ("text", "label, as given")
     doubtful = "a;b,c\n" + "".join(f"text {number}\n" for number in range(5))
-    with pytest.raises(DataError, match="its header holds ',' and ';', and its rows do not show which"):
+    with pytest.raises(DataError, match="its header contains ',' and ';', and the rows do not show which"):
         read_rows(written(tmp_path, "d.csv", doubtful))
 
 
 def test_a_header_of_two_columns_is_never_read_as_one(tmp_path: Path) -> None:
-    """Rows that do not fit are named; if none fits, that is an error and no column called 'text;label'."""
     content = "text;label\na text without label\nanother, too\n"
-    with pytest.raises(DataError, match=r"none of its 2 rows can be used; .* has 1 fields where the header has 2"):
+    with pytest.raises(DataError, match=r"none of its 2 rows can be used. .* has 1 fields, but the header has 2"):
         read_rows(written(tmp_path, "t.csv", content))
     assert open_rows(tmp_path / "t.csv").columns == ("text", "label")
 
 
-def test_a_tsv_file_may_hold_quotes_as_they_are(tmp_path: Path) -> None:
+def test_quotes_of_a_tsv_file_may_be_ordinary_characters(tmp_path: Path) -> None:
     lone = 'text\tlabel\n"Hello\t1\nsaid "she"\t0\n'
     assert rows_of(tmp_path, lone, "t.tsv") == [('"Hello', "1"), ('said "she"', "0")]
     assert "a tab between fields and nothing quoted" in str(open_rows(tmp_path / "t.tsv").note)
@@ -77,7 +76,7 @@ CELL = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="
 
 @max_examples(60)
 @given(cells=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=12), delimiter=st.sampled_from(list(USUAL)))
-def test_whatever_a_spreadsheet_writes_comes_back(
+def test_fields_of_the_csv_module_are_read_unchanged(
     cells: list[tuple[str, str]], delimiter: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     content = delimited([{"text": text, "label": label} for text, label in cells], delimiter)

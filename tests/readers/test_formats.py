@@ -1,4 +1,4 @@
-"""Every format holds the same rows; what is none of them, or is damaged, is refused in one line."""
+"""All formats of rows: equal rows, estimates, damaged files, standard input, and the choice of the text column."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import random
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
+def test_every_format_has_the_same_rows(tmp_path: Path, suffix: str) -> None:
     path = write_rows(tmp_path / f"Rows{suffix.upper()}", ROWS)
     wanted = [{"text": row["text"]} for row in ROWS] if suffix.startswith(".txt") else ROWS
     found = read_rows(path)
@@ -43,8 +44,9 @@ def test_the_same_rows_in_every_format(tmp_path: Path, suffix: str) -> None:
     assert found.skipped == ()
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_stream_can_be_gone_through_again_and_says_how_far_it_is(tmp_path: Path, suffix: str) -> None:
+# One suffix per kind of meter: bytes, compressed bytes (.gz, .zst), a count in the metadata, and rows of a sheet.
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".jsonl.gz", ".txt.zst", ".parquet", ".ods"])
+def test_a_stream_is_read_repeatedly_and_estimates_its_length(tmp_path: Path, suffix: str) -> None:
     random_words = random.Random(1)
     rows = [{"text": random_words.randbytes(200).hex(), "label": "0"} for _ in range(3000)]
     texts = open_texts(write_rows(tmp_path / f"t{suffix}", rows))
@@ -54,14 +56,14 @@ def test_a_stream_can_be_gone_through_again_and_says_how_far_it_is(tmp_path: Pat
     halfway = texts.rows.estimate_total(1500)
     exact = texts.rows.count is not None
     assert halfway.estimated == (not exact)
-    # What unpacks a .zst reads further ahead.
+    # The decompressor of .zst reads further ahead.
     fewest = 2300 if suffix.endswith(".zst") else 2500
     assert (3000 if exact else fewest) <= halfway.rows <= (3000 if exact else 3600)
     assert [row.text for row in texts] == [row["text"] for row in rows]
     assert texts.rows.estimate_total(3000).rows == 3000
 
 
-def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:
+def test_a_folder_that_datasets_saved_is_read(tmp_path: Path) -> None:
     saved = save_dataset(tmp_path / "saved", ROWS, shards=2)
     found = read_rows(saved)
     assert [dict(row.values) for row in found.rows] == ROWS
@@ -72,14 +74,16 @@ def test_a_folder_that_datasets_saved(tmp_path: Path) -> None:
     assert compute_file_digest(saved) != before
 
 
-def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path) -> None:
+def test_folders_without_one_intact_data_set_are_refused(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    with pytest.raises(DataError, match="is not a file, nor a data set that was saved by save_to_disk"):
+    with pytest.raises(DataError, match="is a folder, but not a data set that save_to_disk wrote"):
         read_rows(tmp_path / "plain")
     save_dataset(tmp_path / "splits" / "train", ROWS)
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train"]}')
     assert has_row_format(tmp_path / "splits")
-    with pytest.raises(DataError, match=r"holds the splits train: name the folder of one, as in .*splits/train"):
+    with pytest.raises(
+        DataError, match=r"contains the splits train. Name the folder of one split, such as .*splits/train"
+    ):
         read_rows(tmp_path / "splits")
     saved = save_dataset(tmp_path / "saved", ROWS)
     state = json.loads((saved / "state.json").read_text())
@@ -91,7 +95,7 @@ def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path)
         ('{"_data_files": [{"filename": 5}]}', r"its state\.json has no valid list '"),
         (json.dumps({**state, "_data_files": [{"filename": "gone.arrow"}]}), "is not a readable Arrow file"),
         (json.dumps({**state, "_data_files": [{"filename": f"../{outside.name}"}]}), "is not a readable Arrow file"),
-        ('{"_data_files": []}', "the file holds no rows"),
+        ('{"_data_files": []}', "the file contains no rows"),
     ):
         (saved / "state.json").write_text(content)
         with pytest.raises(DataError, match=message):
@@ -99,7 +103,7 @@ def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["t.arrow", "t.feather", "t.parquet"])
-def test_columnar_files_cut_anywhere_are_refused_and_nothing_crashes(tmp_path: Path, name: str) -> None:
+def test_truncated_columnar_files_are_refused(tmp_path: Path, name: str) -> None:
     path = write_rows(tmp_path / name, ROWS * 50)
     whole = path.read_bytes()
     for length in (0, 3, 6, 8, 40, len(whole) // 3, len(whole) // 2, len(whole) - 20, len(whole) - 1):
@@ -108,7 +112,7 @@ def test_columnar_files_cut_anywhere_are_refused_and_nothing_crashes(tmp_path: P
             read_rows(path)
 
 
-def test_an_arrow_stream_is_read_and_one_that_is_cut_is_refused(tmp_path: Path) -> None:
+def test_an_arrow_stream_is_read_and_a_truncated_stream_is_refused(tmp_path: Path) -> None:
     table = pa.Table.from_pylist(ROWS * 400)
     path = tmp_path / "t.arrow"
     with pa.ipc.new_stream(path, table.schema) as stream:
@@ -119,22 +123,18 @@ def test_an_arrow_stream_is_read_and_one_that_is_cut_is_refused(tmp_path: Path) 
         read_rows(path)
 
 
-def test_only_wanted_columns_are_read_where_the_format_keeps_them_apart(tmp_path: Path) -> None:
+def test_columnar_formats_read_only_the_selected_columns(tmp_path: Path) -> None:
     rows = [{"id": 1, "text": "a text", "label": 1, "embedding": [0.5] * 3}]
     for name in ("t.parquet", "t.arrow"):
         texts = open_texts(write_rows(tmp_path / name, rows), extra_columns=["label", "no such column"])
         assert [dict(row.values) for row in texts] == [{"text": "a text", "label": 1}]
 
 
-def test_reading_takes_memory_for_a_few_rows_only(tmp_path: Path) -> None:
-    """Rows are made one after another: what has been taken and let go is gone."""
-    import tracemalloc
-
+def test_reading_never_has_all_rows_in_memory(tmp_path: Path) -> None:
+    # The first 1,000 rows of a file without a header are in memory, because they decide which column is the text.
+    rows = [{"text": f"{number:04} " * 800, "label": "0"} for number in range(2000)]
     for suffix in (".jsonl", ".csv", ".json", ".txt.gz", ".parquet"):
-        path = write_rows(
-            tmp_path / f"t{suffix}", [{"text": f"{number} " * 1000, "label": "0"} for number in range(2000)]
-        )
-        texts = open_texts(path)
+        texts = open_texts(write_rows(tmp_path / f"t{suffix}", rows))
         tracemalloc.start()
         try:
             assert sum(len(row.text) > 0 for row in texts) == 2000
@@ -143,15 +143,9 @@ def test_reading_takes_memory_for_a_few_rows_only(tmp_path: Path) -> None:
             tracemalloc.stop()
 
 
-# Standard input.
-
-
-def given(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def test_standard_input_is_lines_of_json_and_can_be_read_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b'{"text": "first"}\n{broken\n\n{"text": "last"}\n'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-
-
-def test_standard_input_is_lines_of_json_and_read_as_often_as_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    given(monkeypatch, b'{"text": "first"}\n{broken\n\n{"text": "last"}\n')
     texts = open_texts(STANDARD_INPUT)
     for _ in range(2):
         assert [(row.location, row.index, row.text) for row in texts] == [
@@ -164,38 +158,34 @@ def test_standard_input_is_lines_of_json_and_read_as_often_as_wanted(monkeypatch
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "standard input: the file holds no rows"),
-        (b"PAR1 and so on", "none of its 1 rows can be used; the first, standard input:1: broken JSON"),
-        (gzip.compress(b'{"text": "a"}', mtime=0), "and this is no text: give the name of a file instead of -"),
-        ("{}".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
-        (b"text,label\nhello,1\n", "none of its 2 rows can be used; the first, standard input:1: broken JSON"),
+        (b"", "standard input: the file contains no rows"),
+        (b"PAR1 and so on", "none of its 1 rows can be used. The first is standard input:1: broken JSON"),
+        (
+            gzip.compress(b'{"text": "a"}', mtime=0),
+            "is not text, but must contain lines of JSON. Name a file instead of -",
+        ),
+        ("{}".encode("utf-16"), "is in UTF-16. Save it as UTF-8."),
+        (b"text,label\nhello,1\n", "none of its 2 rows can be used. The first is standard input:1: broken JSON"),
     ],
 )
-def test_what_is_no_json_on_standard_input_is_refused(
-    monkeypatch: pytest.MonkeyPatch, content: bytes, message: str
-) -> None:
-    given(monkeypatch, content)
+def test_standard_input_without_json_is_refused(monkeypatch: pytest.MonkeyPatch, content: bytes, message: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     with pytest.raises(DataError, match=message):
         list(open_texts(STANDARD_INPUT))
 
 
-# Choosing the column of a stream.
-
-
-def test_a_column_is_looked_for_among_the_first_thousand_rows(tmp_path: Path) -> None:
+def test_the_text_column_is_searched_in_the_first_thousand_rows(tmp_path: Path) -> None:
     early = [{"input": "i", "text": "t"} if number == 900 else {"input": "i"} for number in range(1200)]
     late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
     late_file = write_rows(tmp_path / "b.jsonl", late)
-    with pytest.raises(
-        DataError, match=r"'input' was read until b.jsonl:1101, which has it: say which column .*--text"
-    ):
+    with pytest.raises(DataError, match=r"'input' was read. But b.jsonl:1101 has a column 'text'. .*--text"):
         list(open_texts(late_file))
     assert len(list(open_texts(late_file, "input"))) == 1200
-    # Of several columns that begin late, only a more usual one is in doubt.
+    # Other columns may begin later.
     further = [{"input": "i", "TITLE": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
     assert len(list(open_texts(write_rows(tmp_path / "d.jsonl", further)))) == 1200
-    # Named, it may come as late as it likes; where it never does, that is said.
+    # A column that the user named may occur in any row, but must occur.
     named = open_texts(write_rows(tmp_path / "c.jsonl", late), "text")
     assert [row.index for row in named] == [1100]
     assert (named.skipped.count, len(named.skipped.first)) == (1199, 1000)

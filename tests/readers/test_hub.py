@@ -1,4 +1,4 @@
-"""Errors of the hub's clients in our words: which may pass, and what there is to do; a cause may be hidden."""
+"""Messages for errors of the hub: whether they are transient, and what to do. Their cause may be hidden."""
 
 from __future__ import annotations
 
@@ -25,20 +25,14 @@ def refused(status: int, kind: type[HfHubHTTPError] = HfHubHTTPError, **headers:
     )
 
 
-def caused(error: Exception, by: Exception) -> Exception:
-    error.__cause__ = by
+def chained(error: Exception, cause: Exception, *, is_hidden: bool = False) -> Exception:
+    """Return the error with a cause, or with a hidden context as in errors of `datasets` about missing files."""
+    if is_hidden:
+        error.__context__ = cause
+        error.__suppress_context__ = True
+    else:
+        error.__cause__ = cause
     return error
-
-
-def hidden(error: Exception, by: Exception) -> Exception:
-    """As `datasets` raises that it found no file, when the hub did not answer."""
-    try:
-        try:
-            raise by
-        except Exception:  # noqa: BLE001 - it is `datasets` that catches everything
-            raise error from None
-    except type(error) as raised:
-        return raised
 
 
 @pytest.mark.parametrize(
@@ -53,16 +47,24 @@ def hidden(error: Exception, by: Exception) -> Exception:
         (refused(429, **{"Retry-After": "7"}), r"the hub is busy \(status 429\) and asks to wait 7 s; try again", True),
         (refused(500), r"the hub is busy \(status 500\); try again later", True),
         (refused(501), "cannot be fetched: ", False),
-        (caused(LocalEntryNotFoundError("none here"), refused(503)), r"the hub is busy \(status 503\)", True),
-        (hidden(FileNotFoundError("no data file"), refused(503)), r"the hub is busy \(status 503\)", True),
-        (caused(LocalEntryNotFoundError("none here"), httpx2.ConnectError("refused")), "broke off .refused.", True),
-        (httpx2.ReadError(""), r"cannot be reached, or broke off \(ReadError\)", True),
-        (ConnectionError("Couldn't reach it"), "broke off .Couldn't reach it.", True),
-        (TimeoutError("timed out"), "broke off .timed out.", True),
-        (OfflineModeIsEnabled("off"), "is not in the local hub cache, and HF_HUB_OFFLINE is set: go online", False),
+        (chained(LocalEntryNotFoundError("none here"), refused(503)), r"the hub is busy \(status 503\)", True),
+        (
+            chained(FileNotFoundError("no data file"), refused(503), is_hidden=True),
+            r"the hub is busy \(status 503\)",
+            True,
+        ),
+        (
+            chained(LocalEntryNotFoundError("none here"), httpx2.ConnectError("refused")),
+            "the connection failed .refused.",
+            True,
+        ),
+        (httpx2.ReadError(""), r"cannot be reached, or the connection failed \(ReadError\)", True),
+        (ConnectionError("Couldn't reach it"), "the connection failed .Couldn't reach it.", True),
+        (TimeoutError("timed out"), "the connection failed .timed out.", True),
+        (OfflineModeIsEnabled("off"), "is not in the local hub cache, and HF_HUB_OFFLINE is set: unset it", False),
     ],
 )
-def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, passing: bool) -> None:
+def test_errors_of_the_hub_are_classified_and_explained(error: Exception, why: str, passing: bool) -> None:
     fault = classify_hub_error(error, "v1")
     assert fault is not None
     assert fault.is_transient is passing

@@ -1,4 +1,4 @@
-"""Files of JSON: arrays read an object at a time, objects of columns, lines; and what is none of them."""
+"""JSON files: arrays of objects, objects of columns, lines, and invalid content."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def rows_of(folder: Path, content: str | bytes) -> list[dict[str, object]]:
     return [dict(row.values) for row in read_rows(written(folder, "t.json", content)).rows]
 
 
-def test_the_three_ways_to_write_rows(tmp_path: Path) -> None:
+def test_arrays_columns_and_lines_have_the_same_rows(tmp_path: Path) -> None:
     lists = {"text": ["a", "b"], "label": [1, 0]}
     named = {"text": {"0": "a", "1": "b"}, "label": {"0": 1, "1": 0}}
     lines = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -34,7 +34,7 @@ def test_the_three_ways_to_write_rows(tmp_path: Path) -> None:
         assert open_rows(tmp_path / "t.json").count == 2
 
 
-def test_an_object_that_is_no_table_is_one_row(tmp_path: Path) -> None:
+def test_an_object_without_columns_is_one_row(tmp_path: Path) -> None:
     assert rows_of(tmp_path, json.dumps(ROWS[0], indent=2)) == [ROWS[0]]
     uneven = {"text": ["a", "b"], "label": [1]}
     assert rows_of(tmp_path, json.dumps(uneven)) == [uneven]
@@ -42,7 +42,7 @@ def test_an_object_that_is_no_table_is_one_row(tmp_path: Path) -> None:
     assert rows_of(tmp_path, json.dumps(other)) == [other]
 
 
-def test_what_is_no_object_costs_its_place(tmp_path: Path) -> None:
+def test_values_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
     found = read_rows(written(tmp_path, "t.json", '[{"text": "a"}, 7, "b", null, [1], {"text": "c"}]'))
     assert [(row.location, row.index) for row in found.rows] == [("t.json:1", 0), ("t.json:6", 5)]
     assert [row.reason for row in found.skipped] == [
@@ -51,7 +51,7 @@ def test_what_is_no_object_costs_its_place(tmp_path: Path) -> None:
     assert [dict(row.values) for row in read_rows(tmp_path / "t.json", "text").rows][1] == {"text": "b"}
 
 
-def test_bytes_that_are_not_utf8_and_lone_surrogates_cost_their_rows(tmp_path: Path) -> None:
+def test_rows_with_invalid_unicode_are_skipped(tmp_path: Path) -> None:
     content = b'[{"text": "caf\xe9"}, {"text": "\\ud800"}, {"text": "good"}]'
     texts = open_texts(written(tmp_path, "t.json", content))
     assert [row.text for row in texts] == ["good"]
@@ -75,14 +75,14 @@ def test_bytes_that_are_not_utf8_and_lone_surrogates_cost_their_rows(tmp_path: P
         '[{"n": ' + "9" * 5000 + "}]",
     ],
 )
-def test_an_array_that_is_broken_or_too_deep_is_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataError, match=r"t\.json: is not readable JSON: .*; write it again"):
+def test_broken_and_too_deep_arrays_are_refused(tmp_path: Path, content: str) -> None:
+    with pytest.raises(DataError, match=r"t\.json: is not readable JSON: .*. Write the file again"):
         read_rows(written(tmp_path, "t.json", content))
 
 
-def test_empty_arrays_and_files_hold_no_rows(tmp_path: Path) -> None:
+def test_empty_arrays_and_files_are_refused(tmp_path: Path) -> None:
     for content in ("[]", " [ \n] ", "", "\n\n"):
-        with pytest.raises(DataError, match="the file holds no rows"):
+        with pytest.raises(DataError, match="the file contains no rows"):
             read_rows(written(tmp_path, "t.json", content))
 
 
@@ -100,20 +100,19 @@ VALUE = st.recursive(
     indent=st.none() | st.integers(0, 2),
     escaped=st.booleans(),
 )
-def test_an_array_comes_back_wherever_its_pieces_are_cut(
+def test_an_array_is_parsed_equally_in_pieces_of_any_size(
     rows: list[dict[str, object]],
     piece: int,
     indent: int | None,
     escaped: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """The twin is json.loads of the whole."""
     content = json.dumps(rows, indent=indent, ensure_ascii=escaped).encode(errors="surrogatepass")
     path = written(tmp_path_factory.mktemp("array"), "t.json", content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_document, "_PIECE", piece)
         if not rows:
-            with pytest.raises(DataError, match="holds no rows"):
+            with pytest.raises(DataError, match="contains no rows"):
                 read_rows(path)
             return
         assert [dict(row.values) for row in read_rows(path).rows] == rows

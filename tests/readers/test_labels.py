@@ -1,4 +1,4 @@
-"""How labels are spelt, and what is said of those that nobody understands."""
+"""Spellings of labels, and the report of unknown spellings."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from audit_pipeline.readers.labels import LabelReader
         *((value, None) for value in (None, math.nan, "", "  ", "null", "None", "NaN", "unknown")),
     ],
 )
-def test_every_known_spelling(spelt: object, label: int | None) -> None:
+def test_known_spellings_are_parsed(spelt: object, label: int | None) -> None:
     reader = LabelReader()
     assert reader.read(spelt) == label
-    assert reader.describe_not_understood("taken as unknown") is None
+    assert reader.describe_unknown_spellings("taken as unknown") is None
     assert sum(reader.known.values()) == (label is not None)
 
 
-def test_others_are_counted_and_the_first_five_spellings_shown_harmless() -> None:
+def test_unknown_spellings_are_counted_and_the_first_five_are_quoted() -> None:
     reader = LabelReader()
     spelt = ["yes", "yes", "01", "x" * 40, "red \x1b[31m", -1, 2, "another"]
     assert [reader.read(value) for value in [1, *spelt, 0, 1]] == [1, *[None] * 8, 0, 1]
     assert reader.known == {1: 2, 0: 1}
-    words = reader.describe_not_understood("taken as unknown")
+    words = reader.describe_unknown_spellings("taken as unknown")
     assert words == (
-        "8 label(s) not understood, taken as unknown: 'yes' (2), '01' (1), cells of more than 30 characters (1), "
-        "'red \\x1b[31m' (1), '-1' (1), and others; "
-        "a label is 1 or member, 0 or non-member, or empty"
+        "8 label(s) with an unknown spelling, taken as unknown: 'yes' (2), '01' (1), "
+        "cells of more than 30 characters (1), 'red \\x1b[31m' (1), '-1' (1), and others; "
+        "valid labels are 1 or member, 0 or non-member, or empty"
     )

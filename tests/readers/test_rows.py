@@ -1,4 +1,4 @@
-"""Reading users' files: what is a row, what is skipped and why, what is refused."""
+"""Rows of users' files: which rows are read or skipped, with the reason, and which files are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_texts(path: Path, column: str | None = None) -> tuple[list[TextRow], li
     return list(stream), stream.skipped.first
 
 
-def test_jsonl_keeps_good_rows_and_names_each_bad_one(tmp_path: Path) -> None:
+def test_bad_rows_of_jsonl_are_skipped_with_the_reason(tmp_path: Path) -> None:
     lines = [
         b'{"input": "first", "label": 1}',
         b'{"input": "broken"',
@@ -65,14 +65,14 @@ def test_jsonl_keeps_good_rows_and_names_each_bad_one(tmp_path: Path) -> None:
     assert "lone surrogate at character 5" in reasons[7]
 
 
-def test_byte_order_mark_and_unicode_line_separators_are_no_line_ends(tmp_path: Path) -> None:
+def test_unicode_line_separators_are_no_line_ends_and_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = written(tmp_path, "T.JSONL", b'\xef\xbb\xbf{"text": "one\xe2\x80\xa8still one"}\n')
     texts, skipped = read_texts(path)
     assert [row.text for row in texts] == ["one\u2028still one"]
     assert skipped == []
 
 
-def test_nesting_and_numbers_beyond_the_parser_are_skipped(tmp_path: Path) -> None:
+def test_rows_beyond_the_limits_of_the_parser_are_skipped(tmp_path: Path) -> None:
     deep = '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}"
     huge = '{"text": "x", "n": ' + "9" * 5000 + "}"
     texts, skipped = read_texts(written(tmp_path, "t.jsonl", f'{deep}\n{huge}\n{{"text": "ok"}}\n'))
@@ -80,7 +80,7 @@ def test_nesting_and_numbers_beyond_the_parser_are_skipped(tmp_path: Path) -> No
     assert [row.index for row in skipped] == [0, 1]
 
 
-def test_txt_lines_are_texts_whatever_the_column(tmp_path: Path) -> None:
+def test_lines_of_txt_are_texts_regardless_of_the_column(tmp_path: Path) -> None:
     texts, skipped = read_texts(written(tmp_path, "t.txt", b"one\n\n  \ntwo words\n\xff\xfe\xfd bad\nthree"), "input")
     assert [(row.location, row.index, row.text) for row in texts] == [
         ("t.txt:1", 0, "one"),
@@ -90,7 +90,7 @@ def test_txt_lines_are_texts_whatever_the_column(tmp_path: Path) -> None:
     assert [(row.location, row.index) for row in skipped] == [("t.txt:5", 2)]
 
 
-def test_csv_with_quotes_newlines_bom_and_bad_rows(tmp_path: Path) -> None:
+def test_csv_with_quotes_line_breaks_and_bad_rows(tmp_path: Path) -> None:
     content = (
         b"\xef\xbb\xbftext,label\r\n"
         b'"a ""quoted"" word, and\nsecond line",1\r\n'
@@ -106,13 +106,13 @@ def test_csv_with_quotes_newlines_bom_and_bad_rows(tmp_path: Path) -> None:
         ("t.csv:8", 4, "plain", "0"),
     ]
     assert [(row.location, row.index, row.reason) for row in skipped] == [
-        ("t.csv:4", 1, "has 3 fields where the header has 2"),
+        ("t.csv:4", 1, "has 3 fields, but the header has 2"),
         ("t.csv:6", 2, "invalid UTF-8"),
         ("t.csv:7", 3, "column 'text' is empty"),
     ]
 
 
-def test_csv_quote_never_closed_is_said_and_not_read_as_one_text(tmp_path: Path) -> None:
+def test_a_csv_row_with_a_quote_that_is_never_closed_is_skipped(tmp_path: Path) -> None:
     texts, skipped = read_texts(written(tmp_path, "t.csv", 'text,label\ngood,1\n"never closed,0\nrow,1\nrow,0\n'))
     assert [row.text for row in texts] == ["good"]
     assert len(skipped) == 1
@@ -121,11 +121,9 @@ def test_csv_quote_never_closed_is_said_and_not_read_as_one_text(tmp_path: Path)
     assert "lines 3 to 5" in skipped[0].reason
 
 
-def test_csv_header_faults_are_refused(tmp_path: Path) -> None:
+def test_an_invalid_csv_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="header is not valid UTF-8"):
         read_rows(written(tmp_path, "b.csv", b"caf\xe9,b\na,b\n"))
-    with pytest.raises(DataError, match="holds no rows"):
-        read_rows(written(tmp_path, "c.csv", "text,label\n"))
 
 
 def test_parquet_rows_nulls_and_invalid_utf8(tmp_path: Path) -> None:
@@ -145,50 +143,54 @@ def test_parquet_rows_nulls_and_invalid_utf8(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.txt"])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
-def test_empty_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
-    with pytest.raises(DataError, match="holds no rows"):
+def test_an_empty_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    with pytest.raises(DataError, match="contains no rows"):
         read_rows(written(tmp_path, name, content))
 
 
-@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.txt"])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
 def test_utf16_is_refused_with_advice(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="UTF-16; save it as UTF-8"):
+    with pytest.raises(DataError, match=r"UTF-16\. Save it as UTF-8\."):
         read_rows(written(tmp_path, name, "text\nhello\n".encode("utf-16")))
 
 
-def test_missing_file_folder_and_unknown_suffix(tmp_path: Path) -> None:
+def test_missing_files_folders_and_unknown_suffixes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_rows(tmp_path / "absent.jsonl")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(DataError, match="is not a file"):
+    with pytest.raises(DataError, match="is a folder, but not a data set"):
         read_rows(tmp_path / "folder.csv")
-    with pytest.raises(DataError, match=r"use a name that ends in one of \.arrow, \.feather, \.csv, "):
+    with pytest.raises(DataError, match=r"Use a file whose name ends in one of \.arrow, \.feather, \.parquet, "):
         read_rows(written(tmp_path, "t.docx", "text"))
 
 
-def test_column_in_no_row_names_the_columns_there_are(tmp_path: Path) -> None:
+def test_an_error_about_a_missing_column_lists_the_columns(tmp_path: Path) -> None:
     path = written(tmp_path, "t.jsonl", '{"body": "a", "label": 1}\n{"body": "b", "date": "x"}\n')
     with pytest.raises(DataError, match="no column 'text'; the columns are: body, label, date"):
         read_texts(path, "text")
-    with pytest.raises(DataError, match="say which column holds the text; the columns are: body, label, date"):
+    with pytest.raises(
+        DataError, match=r"it is unclear which column contains the text\. The columns are: body, label, date"
+    ):
         read_texts(path)
 
 
-def test_column_is_found_where_none_is_named(tmp_path: Path) -> None:
+def test_the_text_column_is_detected_if_the_user_names_none(tmp_path: Path) -> None:
     both = written(tmp_path, "both.jsonl", '{"input": "i", "text": "t"}\n')
     usual = written(tmp_path, "usual.jsonl", '{"label": 1, "input": "i"}\n')
     only = written(tmp_path, "only.jsonl", '{"sentence": "s"}\n')
     assert [read_texts(path)[0][0].text for path in (both, usual, only)] == ["t", "i", "s"]
 
 
-def test_every_row_bad_says_how_many_and_the_first_reason(tmp_path: Path) -> None:
+def test_a_file_without_usable_rows_is_refused_with_the_first_reason(tmp_path: Path) -> None:
     broken = written(tmp_path, "t.jsonl", "{\n{\n{\n")
-    with pytest.raises(DataError, match=r"none of its 3 rows can be used; the first, t\.jsonl:1: broken JSON"):
+    with pytest.raises(DataError, match=r"none of its 3 rows can be used. The first is t\.jsonl:1: broken JSON"):
         read_rows(broken)
     blank = written(tmp_path, "b.jsonl", '{"text": " "}\n{"text": null}\n')
-    with pytest.raises(DataError, match=r"none of its 2 rows can be used; the first, b\.jsonl:1: column 'text' is emp"):
+    with pytest.raises(
+        DataError, match=r"none of its 2 rows can be used. The first is b\.jsonl:1: column 'text' is emp"
+    ):
         read_texts(blank, "text")
 
 
@@ -197,8 +199,7 @@ TEXT = st.text(min_size=1, max_size=40)
 
 @max_examples(60)
 @given(values=st.lists(TEXT, min_size=1, max_size=8))
-def test_every_row_comes_back_once_in_every_format(values: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever is written: rows and skipped rows together are all positions, and the texts are what was written."""
+def test_every_row_is_read_or_skipped_once(values: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("rows")
     jsonl, table = folder / "t.jsonl", folder / "t.csv"
     jsonl.write_text("".join(json.dumps({"text": value, "n": 1}) + "\n" for value in values), encoding="utf-8")
@@ -217,28 +218,18 @@ def test_every_row_comes_back_once_in_every_format(values: list[str], tmp_path_f
         assert sorted([row.index for row in texts] + [row.index for row in skipped]) == list(range(len(values)))
 
 
-def test_a_compressed_jsonl_is_read_as_the_plain_one(tmp_path: Path) -> None:
-    lines = b'{"input": "first"}\n\n{"input": "broken"\n{"input": "last"}'
-    plain = read_rows(written(tmp_path, "t.jsonl", lines))
-    packed = read_rows(written(tmp_path, "t.jsonl.gz", gzip.compress(lines)))
-    assert [dict(row.values) for row in packed.rows] == [dict(row.values) for row in plain.rows]
-    assert [row.location for row in packed.rows] == ["t.jsonl.gz:1", "t.jsonl.gz:4"]
-    assert [row.index for row in packed.skipped] == [row.index for row in plain.skipped] == [1]
-
-
-def test_a_damaged_or_overlong_gz_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_gz_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(b'{"input": "text"}\n' * 5000)
     damaged = packed[:60] + bytes(byte ^ 255 for byte in packed[60:80]) + packed[80:]
     for content in (packed[: len(packed) // 2], b"not compressed at all", damaged):
         with pytest.raises(DataError, match=r"t.jsonl.gz: is not a readable .gz file"):
             read_rows(written(tmp_path, "t.jsonl.gz", content))
-    assert len(read_rows(written(tmp_path, "t.jsonl.gz", packed)).rows) == 5000
 
 
-@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.gz", "t.txt", "t.csv", "t.csv.gz"])
-def test_a_line_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    content = b'text\n"a long line of a file that is no file of rows"\n'
+@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.txt", "t.csv"])
+def test_a_line_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    content = b'text\n"a long line of a file without rows"\n'
     path = written(tmp_path, name, gzip.compress(content) if name.endswith(".gz") else content)
     monkeypatch.setattr("audit_pipeline.readers.file_bytes.LINE_LIMIT", 10)
-    with pytest.raises(DataError, match="line 2 is longer than 0 MiB: is this a file of rows"):
+    with pytest.raises(DataError, match=r"line 2 is longer than 0 MiB\. Check that the file contains rows"):
         read_rows(path)

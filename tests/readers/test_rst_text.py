@@ -1,4 +1,4 @@
-"""Markup to prose: what the reader of the rendered page sees."""
+"""Conversion of reStructuredText to the visible text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.rst_text import find_section_titles, rst_to_text
+from audit_pipeline.readers.rst_text import convert_rst_to_text, find_section_titles
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ from audit_pipeline.readers.rst_text import find_section_titles, rst_to_text
         ("**see** :func:`a`\\s", "see a()s"),
     ],
 )
-def test_inline_markup(markup: str, shown: str) -> None:
-    assert rst_to_text(markup) == shown
+def test_inline_markup_becomes_visible_words(markup: str, shown: str) -> None:
+    assert convert_rst_to_text(markup) == shown
 
 
 PAGE = """\
@@ -63,7 +63,7 @@ Small
 """
 
 
-def test_section_titles() -> None:
+def test_titles_of_labelled_sections_are_found() -> None:
     assert find_section_titles(PAGE) == {
         "": "Demo changes",
         "page": "Demo changes",
@@ -142,8 +142,8 @@ The end.
 """
 
 
-def test_blocks() -> None:
-    assert rst_to_text(BLOCKS).split("\n\n") == [
+def test_blocks_become_paragraphs() -> None:
+    assert convert_rst_to_text(BLOCKS).split("\n\n") == [
         "Heading",
         "A paragraph over two lines.",
         "first point goes on",
@@ -170,7 +170,7 @@ def test_blocks() -> None:
     ]
 
 
-def test_changelog_entries_lose_their_tags() -> None:
+def test_tags_of_changelog_entries_are_removed() -> None:
     markup = """
     .. change::
         :tags: bug, orm
@@ -195,7 +195,7 @@ def test_changelog_entries_lose_their_tags() -> None:
 
         :class:`.Shelf` opens a paragraph.
     """
-    assert rst_to_text(markup, {"shelves": "On shelves"}).split("\n\n") == [
+    assert convert_rst_to_text(markup, {"shelves": "On shelves"}).split("\n\n") == [
         "Fixed the shelf.",
         "On shelves",
         "Under-indented body.",
@@ -208,14 +208,13 @@ WORDS = st.lists(st.from_regex(r"[A-Za-z]{2,8}", fullmatch=True), min_size=1, ma
 
 @max_examples(80)
 @given(paragraphs=st.lists(WORDS, min_size=1, max_size=5))
-def test_plain_prose_comes_back_as_it_was(paragraphs: list[str]) -> None:
-    assert rst_to_text("\n\n".join(paragraphs)).split("\n\n") == paragraphs
-    assert rst_to_text("\n".join(f"* {paragraph}" for paragraph in paragraphs)).split("\n\n") == paragraphs
+def test_plain_prose_stays_unchanged(paragraphs: list[str]) -> None:
+    assert convert_rst_to_text("\n\n".join(paragraphs)).split("\n\n") == paragraphs
+    assert convert_rst_to_text("\n".join(f"* {paragraph}" for paragraph in paragraphs)).split("\n\n") == paragraphs
 
 
 @max_examples(150)
 @given(markup=st.text(alphabet="ab *`:_.\\|<>=-#[]1\n\t", max_size=120))
-def test_any_markup_ends_and_invents_nothing(markup: str) -> None:
-    """Whatever stands in a page: the function returns, and every letter it shows was there (or is a role's ``()``)."""
-    shown = rst_to_text(markup)
+def test_any_markup_is_converted_without_new_letters(markup: str) -> None:
+    shown = convert_rst_to_text(markup)
     assert len(re.findall("[ab]", shown)) <= len(re.findall("[ab]", markup))

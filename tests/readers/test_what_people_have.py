@@ -1,4 +1,4 @@
-"""Files as people have them: each with the rows that are taken, and those that are named."""
+"""CSV files as users have them: which rows are read, and which are skipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELIMITED: dict[str, tuple[str, Rows, dict[int, str]]] = {
     "lines keep their numbers": (
         "sep=;\ntext;label\na;1;2\nd;0\n",
         TWO[1:],
-        {3: "has 3 fields where the header has 2"},
+        {3: "has 3 fields, but the header has 2"},
     ),
     "blanks in the header alone": ('text, label\n"a, b; c",1\nd,0\n', TWO, {}),
     "blanks after each comma": (
@@ -39,14 +39,14 @@ DELIMITED: dict[str, tuple[str, Rows, dict[int, str]]] = {
     "empty columns at the end": (
         'text,label,,\n"a, b; c",1,,\nd,0\n',
         TWO[:1],
-        {3: "has 2 fields where the header has 4"},
+        {3: "has 2 fields, but the header has 4"},
     ),
     "an index without a name": (",text\n0,hello\n1,you\n", [{"text": "hello"}, {"text": "you"}], {}),
 }
 
 
 @pytest.mark.parametrize("name", DELIMITED)
-def test_delimited_files(tmp_path: Path, name: str) -> None:
+def test_rows_of_usual_csv_files(tmp_path: Path, name: str) -> None:
     content, rows, named = DELIMITED[name]
     file = read_rows(written(tmp_path, "t.csv", content))
     assert [dict(row.values) for row in file.rows] == rows
@@ -56,24 +56,24 @@ def test_delimited_files(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("text, text\na,b\n", "names a column twice: text, text"),
+        ("text, text\na,b\n", "contains a column name twice: text, text"),
         (
             "It was a dark and stormy night.\nAnother text.\n",
-            "its only column is called 'It was a .*': if that",
+            "its only column is called 'It was a .*'. If that",
         ),
         (
             "It was a dark and stormy night,1\nAnother text,0\n",
-            "say which column holds the text; the columns are: It",
+            "it is unclear which column contains the text. The columns are: It",
         ),
-        ("body,label\na,1\n", "say which column holds the text; the columns are: body, label"),
+        ("body,label\na,1\n", "it is unclear which column contains the text. The columns are: body, label"),
     ],
 )
-def test_headers_that_are_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_ambiguous_headers_are_refused(tmp_path: Path, content: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         list(open_texts(written(tmp_path, "t.csv", content)))
 
 
-def test_capitals_of_the_usual_columns_do_not_matter(tmp_path: Path) -> None:
+def test_capitals_of_usual_columns_are_ignored(tmp_path: Path) -> None:
     for name, content in (
         ("t.csv", "Text,Label\na,1\nb,0\n"),
         ("t.jsonl", '{"Text": "a", "Label": 1}\n{"Text": "b", "Label": 0}\n'),

@@ -93,7 +93,7 @@ def expect_tables(file: Path) -> Given:
             text, setting, score = parse_row(row.values, identity, has_groups)
         except ValueError as error:
             if isinstance(error, SpellingError):
-                labels.count_not_understood(row.values.get("label"))
+                labels.count_unknown_spelling(row.values.get("label"))
             skipped.append((row.location, row.index, str(error)))
             continue
         first = texts.setdefault(identity, {**text, "location": row.location})

@@ -106,7 +106,7 @@ def test_lasting_errors_are_neither_repeated_nor_cached(server: BadServer, clien
 def test_an_unreachable_server_is_an_error(server: BadServer, client: Client, tmp_path: Path) -> None:
     url = f"{server.url}/page"
     server.stop()
-    with pytest.raises(FetchError, match="it cannot be reached"):
+    with pytest.raises(FetchError, match="the server cannot be reached"):
         client(attempts=2, obey_robots=False).get(url)
     with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
         client(attempts=1).get(url)

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.extras.chat.config import FILE_NAME, ChatModel
 from audit_pipeline.extras.servers.client import PATIENCE, Client, RefusedError, ServerAnswer, ServerRequest
-from audit_pipeline.http.faults import RetryableError
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryableError, RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage
 
 # Maximum number of tokens that a server's template adds to a prompt, such as roles, the date and a line of its own.

@@ -17,7 +17,7 @@ from cryptography import x509
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.http.client import HttpClient
 from audit_pipeline.http.faults import HttpError
-from audit_pipeline.readers.regular_files import read_regular_file
+from audit_pipeline.readers.file_bytes import read_regular_file
 
 _TIMEOUT_SECONDS = 30.0
 _MAX_BYTES = 1 << 20

@@ -30,8 +30,15 @@ from audit_pipeline.errors import (
     to_one_line,
 )
 from audit_pipeline.http.client import AsyncHttpClient
-from audit_pipeline.http.faults import HttpError, OversizedResponseError, RetryableError, is_transient_status
-from audit_pipeline.http.retry import RetryPolicy, build_async_retryer, parse_retry_after
+from audit_pipeline.http.faults import (
+    HttpError,
+    OversizedResponseError,
+    RetryableError,
+    RetryPolicy,
+    build_async_retryer,
+    is_transient_status,
+    parse_retry_after,
+)
 from audit_pipeline.models.server_settings import ServerSettings
 from audit_pipeline.models.usage_budget import Budget, Usage
 

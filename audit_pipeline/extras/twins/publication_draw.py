@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.readers.file_bytes import read_regular_file
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.regular_files import read_regular_file
 from audit_pipeline.readers.text_rows import Row, explain_unusable_text, find_column
 from audit_pipeline.store.files import read_json, write_atomically
 from audit_pipeline.store.integrity import add_json_digest, format_json

@@ -1,4 +1,4 @@
-"""Rows of .arrow and .feather files, and of folders that `datasets` saved to disk."""
+"""Readers of the rows of .arrow, .feather and .parquet files, and of folders that `datasets` saved to disk."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.file_bytes import InputFile
-from audit_pipeline.readers.regular_files import require_regular_file
+from audit_pipeline.readers.file_bytes import InputFile, require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, require_unique_columns
 
@@ -30,6 +30,23 @@ def open_arrow_rows(file: InputFile) -> RowStream:
         UnreadableFileError: If the file is not a readable Arrow file or stream.
     """
     return _open_arrow_files(file, [file.path])
+
+
+def open_parquet_rows(file: InputFile) -> RowStream:
+    """Open a Parquet file.
+
+    Raises:
+        UnreadableFileError: If the file is not a readable Parquet file.
+    """
+    with _open_parquet(file) as opened:
+        columns = require_unique_columns(file.path, opened.schema_arrow.names)
+        count = opened.metadata.num_rows
+
+    def read(names: Sequence[str] | None) -> Entries:
+        with _open_parquet(file) as opened:
+            yield from _iterate_rows(file.name, opened.iter_batches(ROWS_AT_ONCE, columns=names and list(names)))
+
+    return RowStream(file, read, columns, count)
 
 
 def detect_saved_kind(folder: Path) -> Literal["rows", "splits"] | None:
@@ -52,14 +69,14 @@ def open_saved_dataset(file: InputFile) -> RowStream:
         names = _read_listed_names(file, splits, "splits")
         example = file.path / next(iter(names), "SPLIT")
         raise UnreadableFileError(
-            file.path, f"holds the splits {', '.join(names)}: name the folder of one, as in {example}"
+            file.path, f"contains the splits {', '.join(names)}. Name the folder of one split, such as {example}."
         )
     names = _read_listed_names(file, file.path / _STATE, "_data_files")
     # Only the last part of a name is used, so that no file outside this folder is read.
     return _open_arrow_files(file, [file.path / Path(name).name for name in names])
 
 
-def iterate_rows(name: str, batches: Iterable[pa.RecordBatch]) -> Entries:
+def _iterate_rows(name: str, batches: Iterable[pa.RecordBatch]) -> Entries:
     """Yield the rows of all batches of a file. Locations are numbered from 1."""
     offset = 0
     for batch in batches:
@@ -78,7 +95,7 @@ def iterate_rows(name: str, batches: Iterable[pa.RecordBatch]) -> Entries:
 
 
 @contextmanager
-def arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
+def _arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
     """Convert errors of Arrow, raised within the block, to UnreadableFileError. ``kind`` names the format."""
     try:
         yield
@@ -98,7 +115,7 @@ def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entri
         except UnicodeDecodeError as error:
             yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of a value")
         except (ValueError, OverflowError) as error:
-            yield Skipped(location, index, f"a value that cannot be read: {to_one_line(error)}")
+            yield Skipped(location, index, f"a value cannot be read: {to_one_line(error)}")
 
 
 def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
@@ -107,7 +124,7 @@ def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({to_one_line(error)})") from error
-    invalid = UnreadableFileError(file.path, f"its {path.name} has no valid list {key!r}: save the data set again")
+    invalid = UnreadableFileError(file.path, f"its {path.name} has no valid list {key!r}. Save the data set again.")
     if not isinstance(content, dict) or not isinstance(content.get(key), list):
         raise invalid
     names: list[str] = []
@@ -124,7 +141,7 @@ def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
 def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
     columns: dict[str, None] = {}
     count = 0
-    with arrow_faults_as_errors(file, "Arrow file"):
+    with _arrow_faults_as_errors(file, "Arrow file"):
         for path in paths:
             with _open_ipc(path) as reader:
                 columns.update(dict.fromkeys(require_unique_columns(file.path, reader.schema.names)))
@@ -134,8 +151,8 @@ def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
                     count += reader.count_rows()
 
     def read(selected: Sequence[str] | None) -> Entries:
-        with arrow_faults_as_errors(file, "Arrow file"):
-            yield from iterate_rows(file.name, _iterate_selected_batches(paths, selected))
+        with _arrow_faults_as_errors(file, "Arrow file"):
+            yield from _iterate_rows(file.name, _iterate_selected_batches(paths, selected))
 
     return RowStream(file, read, tuple(columns), count)
 
@@ -183,4 +200,12 @@ def _select_and_validate(batch: pa.RecordBatch, columns: Sequence[str] | None) -
     return batch
 
 
-FORMAT = RowFormat((".arrow", ".feather"), open_arrow_rows)
+@contextmanager
+def _open_parquet(file: InputFile) -> Iterator[pq.ParquetFile]:
+    with _arrow_faults_as_errors(file, "Parquet file"):
+        require_regular_file(file.path)
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
+            yield opened
+
+
+FORMATS = (RowFormat((".arrow", ".feather"), open_arrow_rows), RowFormat((".parquet",), open_parquet_rows))

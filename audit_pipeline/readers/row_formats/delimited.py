@@ -215,8 +215,8 @@ def _detect_delimiter(file: file_bytes.InputFile, sample: _Sample) -> str:
         listed = " and ".join(USUAL[delimiter] for delimiter in ranks)
         raise UnreadableFileError(
             file.path,
-            f"its header holds {listed}, and its rows do not show which of them separates fields: "
-            "save it as .tsv, .jsonl or .parquet",
+            f"its header contains {listed}, and the rows do not show which of them separates fields. "
+            "Save the file as .tsv, .jsonl or .parquet.",
         )
     return best[0]
 
@@ -272,11 +272,11 @@ def _read_header(file: file_bytes.InputFile, records: Iterator[_Record]) -> list
     """
     header = next(records, None)
     if header is None:
-        raise UnreadableFileError(file.path, "the file holds no rows")
+        raise UnreadableFileError(file.path, "the file contains no rows")
     if header.problem is not None:
         raise UnreadableFileError(file.path, f"its header cannot be read: {header.problem}")
     if any(map(explain_invalid_unicode, header.fields)):
-        raise UnreadableFileError(file.path, "its header is not valid UTF-8; save the file as UTF-8")
+        raise UnreadableFileError(file.path, "its header is not valid UTF-8. Save the file as UTF-8.")
     return clean_header(file.path, header.fields)
 
 
@@ -288,10 +288,10 @@ def _build_row(file: file_bytes.InputFile, index: int, header: Sequence[str], re
             reason += f", lines {record.line} to {record.last_line}"
         return Skipped(location, index, reason)
     if len(record.fields) != len(header):
-        return Skipped(location, index, f"has {len(record.fields)} fields where the header has {len(header)}")
+        return Skipped(location, index, f"has {len(record.fields)} fields, but the header has {len(header)}")
     if any(map(explain_invalid_unicode, record.fields)):
         return Skipped(location, index, "invalid UTF-8")
     return Row(location, index, {name: field for name, field in zip(header, record.fields, strict=True) if name})
 
 
-FORMAT = RowFormat((".csv", ".tsv"), open_delimited_rows, is_compressible=True)
+FORMATS = (RowFormat((".csv", ".tsv"), open_delimited_rows, is_compressible=True),)

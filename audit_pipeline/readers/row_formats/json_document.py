@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from audit_pipeline.readers.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, decode_text, iterate_lines, open_bytes
-from audit_pipeline.readers.row_formats.json_lines import build_json_row, open_json_lines
+from audit_pipeline.readers.row_formats.lines import build_json_row, open_json_lines
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, UnreadableFileError
 
@@ -44,7 +44,7 @@ def open_json_document(file: InputFile) -> RowStream:
     document = _read_document(file)
     if not isinstance(document, dict):
         return open_json_lines(file)
-    columns = _columns_from_object(document)
+    columns = _extract_columns(document)
     if columns is not None:
         rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
         return _open_list(file, rows)
@@ -88,7 +88,7 @@ def _parse_json(content: bytes) -> object:
         return None
 
 
-def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
+def _extract_columns(content: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
     """Return the columns of an object, or None if it has no columns.
 
     Columns are lists of equal length, or objects with the same row names.
@@ -187,8 +187,9 @@ class _ArrayParser:
         position = self._n_released + self._position + 1
         return UnreadableFileError(
             self._file.path,
-            f"is not readable JSON: {reason}, in the value that begins at character {position:,}; write it again",
+            f"is not readable JSON: {reason}, in the value that begins at character {position:,}. "
+            "Write the file again.",
         )
 
 
-FORMAT = RowFormat((".json",), open_json_document, is_compressible=True)
+FORMATS = (RowFormat((".json",), open_json_document, is_compressible=True),)

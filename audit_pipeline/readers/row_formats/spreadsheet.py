@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 from python_calamine import CalamineSheet, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
 
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.file_bytes import InputFile
-from audit_pipeline.readers.regular_files import require_regular_file
+from audit_pipeline.readers.file_bytes import InputFile, require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import USUAL_TEXT_COLUMNS, Row, Skipped, UnreadableFileError, clean_header
 
 if TYPE_CHECKING:
     from audit_pipeline.readers.spreadsheet_layout import SheetLayout
 
-_HIDDEN_ROW = "is hidden: show the row to have it read"
+_HIDDEN_ROW = "is hidden. Show the row to include it."
 _REPEATED_HEADER = "repeats the header"
 # Number of non-blank rows that are searched for the header.
 _SEARCHED_ROWS = 10
@@ -88,7 +87,7 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
                 else:
                     hidden.append(sheet.name)
     except PasswordError as error:
-        raise UnreadableFileError(file.path, "is locked with a password: save it without a password") from error
+        raise UnreadableFileError(file.path, "is locked with a password. Save it without a password.") from error
     except (KeyboardInterrupt, SystemExit, UnreadableFileError):
         raise
     except BaseException as error:
@@ -97,7 +96,7 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
         raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
     if len(visible) > 1:
         named = ", ".join(sheet.name for sheet in visible)
-        raise UnreadableFileError(file.path, f"holds the sheets {named}: save the sheet to be read as a separate file")
+        raise UnreadableFileError(file.path, f"contains the sheets {named}. Save the sheet to read as a separate file.")
     if not visible:
         return None, hidden
     return visible[0], hidden
@@ -105,8 +104,8 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
 
 def _explain_no_rows(hidden_sheets: Sequence[str]) -> str:
     if not hidden_sheets:
-        return "the file holds no rows"
-    return f"its only sheets with content are hidden ({', '.join(hidden_sheets)}): show the sheet to have it read"
+        return "the file contains no rows"
+    return f"its only sheets with content are hidden ({', '.join(hidden_sheets)}). Show the sheet to include it."
 
 
 def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int, list[object]]]:
@@ -136,7 +135,7 @@ def _find_header(file: InputFile, sheet: CalamineSheet, layout: SheetLayout) -> 
             break
     file.meter.position = None
     if not first_rows:
-        raise UnreadableFileError(file.path, "all of its rows are hidden: show the rows to have them read")
+        raise UnreadableFileError(file.path, "all of its rows are hidden. Show the rows to include them.")
     number, cells = _choose_header_row(first_rows)
     names: list[str] = []
     for column, name in enumerate(clean_header(file.path, cells), _find_first_column(sheet)):
@@ -219,20 +218,20 @@ def _describe_layout(
         listed = ", ".join(filter(None, header.names))
         yield above, f"above the header, which is row {header.row} ({listed})"
     for name in hidden_sheets:
-        yield f"sheet {name}", "is hidden: show the sheet to have it read"
+        yield f"sheet {name}", "is hidden. Show the sheet to include it."
     first_column = _find_first_column(sheet)
     columns_of_header = range(first_column, first_column + len(header.names))
     hidden_columns = list(filter(layout.is_column_hidden, columns_of_header))
     if hidden_columns:
         listed = ", ".join(map(format_column, hidden_columns))
-        yield f"column(s) {listed}", "hidden: show the column to have it read"
+        yield f"column(s) {listed}", "is hidden. Show the column to include it."
     columns = Counter(format_column(cells.column) for cells in layout.merged if cells.first_row > header.row)
     for column, count in columns.items():
-        yield f"{count:,} merged cell(s) of column {column}", "their value is read for each of their rows"
+        yield f"{count:,} merged cell(s) of column {column}", "their value is used for each of their rows"
     if layout.errors.count:
         yield str(layout.errors), "an error such as #REF! in place of a value"
     if layout.without_value.count:
-        reason = "a formula without a kept value: open the file in a spreadsheet program and save it"
+        reason = "a formula without a stored value. Open the file in a spreadsheet program and save it."
         yield str(layout.without_value), reason
 
 
@@ -245,4 +244,4 @@ def _to_json_value(cell: object) -> object:
     return str(cell)
 
 
-FORMAT = RowFormat((".xlsx", ".ods"), open_spreadsheet)
+FORMATS = (RowFormat((".xlsx", ".ods"), open_spreadsheet),)

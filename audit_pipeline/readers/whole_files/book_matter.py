@@ -31,8 +31,8 @@ from audit_pipeline.readers.whole_files.document import (
 )
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.gutenberg_frame import count_text_words
+from audit_pipeline.readers.whole_files.html import SECTION_GAP, Prose, extract_prose
 from audit_pipeline.readers.whole_files.legible import explain_illegible
-from audit_pipeline.readers.whole_files.xhtml_text import SECTION_GAP, Prose, extract_prose
 
 ChapterKind: TypeAlias = Literal["text", "perhaps matter", "matter"]
 _Problems: TypeAlias = tuple[tuple[str, str], ...]
@@ -97,7 +97,7 @@ _CHAPTER_HEADING = re.compile(
     r"|(?:[ivxlcdm]{1,8}|\d{1,3})\s*[.):–—-]\s+\S",
     re.IGNORECASE,
 )
-_LONGEST_HEADING = 80
+_MAX_HEADING_LENGTH = 80
 _MAX_NAMED_PATHS = 3
 
 
@@ -263,7 +263,7 @@ def _has_chapter_heading(prose: Prose) -> bool:
         return False
     for heading in (prose.heading, page.heading):
         title = heading.strip(" *_")
-        if len(title) <= _LONGEST_HEADING and _CHAPTER_HEADING.match(title):
+        if len(title) <= _MAX_HEADING_LENGTH and _CHAPTER_HEADING.match(title):
             return True
     return False
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import Dating
-from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
+from audit_pipeline.readers.file_bytes import read_regular_file, require_regular_file
 from audit_pipeline.readers.whole_files.legible import (
     REPAIRS,
     explain_illegible,
@@ -33,7 +33,7 @@ NO_LINES: Places = ((0, ""),)
 """The places of a text without pages or chapters, whose lines are not the lines of the file, such as a web page."""
 
 _PAGE = "page "
-_LONGEST_HEADING = 80
+_MAX_HEADING_LENGTH = 80
 _EMPTY_LINES = re.compile(r"\n\s*\n")
 
 
@@ -51,7 +51,7 @@ def format_chapter_label(number: int, heading: str, path: str, text: str) -> str
         path: Path of the chapter in the book.
         text: Text of the chapter.
     """
-    is_findable = 0 < len(heading) <= _LONGEST_HEADING and heading in " ".join(text.split())
+    is_findable = 0 < len(heading) <= _MAX_HEADING_LENGTH and heading in " ".join(text.split())
     return f"chapter {number} ({heading if is_findable else path})"
 
 
@@ -91,11 +91,11 @@ def describe_unread(
 
 
 MEBIBYTE = 1024 * 1024
-MOST_FILE_BYTES = 256 * MEBIBYTE
+MAX_FILE_BYTES = 256 * MEBIBYTE
 
-_LONGEST_TITLE = 300
+_MAX_TITLE_LENGTH = 300
 # Default titles of programs, and file names.
-_NO_TITLE = re.compile(
+_DEFAULT_TITLE = re.compile(
     r"(?:untitled|document|unbenannt|ohne titel|sans titre|powerpoint presentation|title|unknown)\W*\d*"
     r"|microsoft (?:word|powerpoint|excel)\b.*"
     r"|\S+\.(?:docx?|dotx?|rtf|odt|pdf|indd|qxd|tex|dvi|ps|txt|md|html?|epub|pages|pptx?)",
@@ -125,7 +125,7 @@ class WholeDocument:
 def clean_title(raw_title: str | None) -> str | None:
     """Return a title with single blanks, or None if it is empty, long, a file name, or a default of a program."""
     title = " ".join((raw_title or "").split())
-    if not title or len(title) > _LONGEST_TITLE or not title.isprintable() or _NO_TITLE.fullmatch(title):
+    if not title or len(title) > _MAX_TITLE_LENGTH or not title.isprintable() or _DEFAULT_TITLE.fullmatch(title):
         return None
     return title
 
@@ -143,7 +143,7 @@ def read_plain(path: Path) -> WholeDocument:
     try:
         text = read_regular_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from error
+        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}. Save the file as UTF-8.") from error
     return WholeDocument(text.replace("\r\n", "\n").translate(REPAIRS))
 
 
@@ -176,13 +176,13 @@ def read_document(path: Path) -> WholeDocument:
     reader: Callable[[Path], WholeDocument] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
     try:
         require_regular_file(path)
-        if path.stat().st_size > MOST_FILE_BYTES:
-            raise DataError(f"{path}: more than {MOST_FILE_BYTES:,} bytes")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise DataError(f"{path}: is larger than {MAX_FILE_BYTES:,} bytes. Split the file.")
         whole = reader(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
     reason = explain_illegible(whole.text)
     if reason is not None:
-        raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
+        raise NoTextError(f"{path}: no text can be extracted ({reason}). Use another copy.")
     problems = whole.problems + find_unknown_characters(whole.text)
     return replace(whole, title=clean_title(whole.title), problems=problems)

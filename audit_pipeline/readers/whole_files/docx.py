@@ -36,6 +36,7 @@ from audit_pipeline.readers.whole_files.document import (
     WholeDocument,
     describe_unread,
 )
+from audit_pipeline.readers.whole_files.html import INVISIBLE, collapse_whitespace, extract_prose
 from audit_pipeline.readers.whole_files.word_text import (
     EMBEDDED,
     PARAGRAPH_GAP,
@@ -46,7 +47,6 @@ from audit_pipeline.readers.whole_files.word_text import (
     has_page_colour,
     local_name,
 )
-from audit_pipeline.readers.whole_files.xhtml_text import INVISIBLE, collapse_whitespace, extract_prose
 
 # A Word file with a password is a compound file with this signature. It contains the encrypted zip file.
 _LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")
@@ -82,14 +82,16 @@ def read_docx(path: Path) -> WholeDocument:
     """
     content = path.read_bytes()
     if content.startswith(_LOCKED):
-        raise NoTextError(f"{path}: locked with a password, or a renamed .doc; save it as .docx without a password")
+        raise NoTextError(
+            f"{path}: is locked with a password, or is a renamed .doc file. Save it as .docx without a password."
+        )
     try:
         text, unread = _read_package(content, nesting=0)
         title, created = _read_properties(content)
     except _TooLargeError as error:
-        raise DataError(f"{path}: unpacks to more than {_MAX_XML:,} bytes, which is too large for a text") from error
+        raise DataError(f"{path}: its XML is larger than {_MAX_XML:,} bytes, which is too large for a text") from error
     except _DAMAGE as error:
-        raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
+        raise DataError(f"{path}: is damaged, or is not a Word file ({to_one_line(error)})") from error
     unread_parts = describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"})
     return WholeDocument(text, title, unread_parts, NO_LINES, parse_edition_dates([created]))
 

@@ -97,7 +97,7 @@ def read_epub(file: Path | IO[bytes]) -> Epub:
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise EpubError(f"not a zip file that can be read ({error})") from error
+        raise EpubError(f"is not a readable zip file ({error})") from error
     with archive:
         return _read_package(_Members(archive))
 
@@ -121,7 +121,7 @@ class _Members:
             EpubError: If all members together are too large.
         """
         if name not in self:
-            raise _MemberError("not in the file")
+            raise _MemberError("is missing in the EPUB")
         try:
             with self._archive.open(name) as member:
                 content = member.read(min(_MAX_MEMBER_BYTES, self._remaining) + 1)
@@ -131,9 +131,9 @@ class _Members:
             raise _MemberError(f"damaged or locked ({error})") from error
         self._remaining -= len(content)
         if self._remaining < 0:
-            raise EpubError(f"unpacks to more than {_MAX_UNPACKED_BYTES} bytes")
+            raise EpubError(f"its uncompressed size exceeds {_MAX_UNPACKED_BYTES:,} bytes")
         if len(content) > _MAX_MEMBER_BYTES:
-            raise _MemberError(f"unpacks to more than {_MAX_MEMBER_BYTES} bytes")
+            raise _MemberError(f"its uncompressed size exceeds {_MAX_MEMBER_BYTES:,} bytes")
         return content
 
 
@@ -143,7 +143,7 @@ class _MemberError(Exception):
 
 def _read_package(members: _Members) -> Epub:
     if _CONTAINER not in members:
-        raise EpubError(f"no {_CONTAINER}: not an EPUB")
+        raise EpubError(f"is not an EPUB: {_CONTAINER} is missing")
     _refuse_protected(members)
     rootfile = next(_find_elements(_read_xml(members, _CONTAINER), "rootfile"), None)
     if rootfile is None:
@@ -151,7 +151,7 @@ def _read_package(members: _Members) -> Epub:
     try:
         package_path = _resolve_reference("", rootfile.get("full-path", ""))
     except _MemberError as error:
-        raise EpubError(f"{_CONTAINER}: its package file is {error}") from error
+        raise EpubError(f"{_CONTAINER}: the path of its package file is unusable ({error})") from error
     package = _read_xml(members, package_path)
     folder = posixpath.dirname(package_path)
     items: dict[str, Element] = {}
@@ -171,7 +171,7 @@ def _read_package(members: _Members) -> Epub:
             path = items[item_id].get("href", "")
             path = _resolve_reference(folder, path)
             if path in seen:
-                raise _MemberError("a second time in the reading order")
+                raise _MemberError("occurs twice in the reading order")
             seen.add(path)
             media_type = items[item_id].get("media-type", "").lower()
             if media_type not in _CHAPTER_TYPES:
@@ -248,7 +248,7 @@ def _refuse_protected(members: _Members) -> None:
     for entry in _find_elements(_read_xml(members, _ENCRYPTION), "EncryptedData"):
         methods = {method.get("Algorithm") for method in entry if _local_name(method) == "EncryptionMethod"}
         if not methods or not methods <= _FONT_SCRAMBLING:
-            raise EpubError(f"copy-protected ({_ENCRYPTION}); use a copy that is not")
+            raise EpubError(f"is copy-protected ({_ENCRYPTION}). Use a copy without protection.")
 
 
 def _read_xml(members: _Members, name: str) -> Element:
@@ -258,7 +258,7 @@ def _read_xml(members: _Members, name: str) -> Element:
     except _MemberError as error:
         raise EpubError(f"{name}: {error}") from error
     except DefusedXmlException as error:
-        raise EpubError(f"{name}: defines entities or refers to other files, which no EPUB needs") from error
+        raise EpubError(f"{name}: defines entities or refers to other files, which an EPUB never needs") from error
     except (ParseError, ValueError, LookupError) as error:
         raise EpubError(f"{name}: broken XML ({error})") from error
     return root
@@ -285,12 +285,12 @@ def _resolve_reference(folder: str, reference: str) -> str:
     try:
         parts = urlsplit(reference.strip())
     except ValueError:
-        raise _MemberError("not an address") from None
+        raise _MemberError("its address is invalid") from None
     if parts.scheme or parts.netloc:
-        raise _MemberError("outside the file (an address)")
+        raise _MemberError("outside the EPUB (an address)")
     path = unquote(parts.path).replace("\\", "/")
     if not path:
-        raise _MemberError("not named")
+        raise _MemberError("without a path")
     return posixpath.normpath(posixpath.join(folder, path))
 
 

@@ -20,7 +20,7 @@ for _ligature in map(chr, range(0xFB00, 0xFB07)):
     REPAIRS[ord(_ligature)] = unicodedata.normalize("NFKC", _ligature)
 """Table for str.translate that replaces ligatures (fi, fl, ffi, …) by letters, and NUL by U+FFFD."""
 
-LEAST_CHARACTERS = 150
+MIN_CHARACTERS = 150
 """Minimum length of a text whose letters are examined, in characters without white space."""
 
 # Characters of no script: control, private use, U+FFFD and noncharacters. White space, the backspaces of printed
@@ -80,7 +80,7 @@ def explain_illegible(text: str) -> str | None:
     size = sum(map(len, text.split()))
     if count_illegible_characters(text) > _MAX_NO_CHARACTERS * size:
         return "control, private-use or replacement characters in place of letters"
-    if size < LEAST_CHARACTERS:
+    if size < MIN_CHARACTERS:
         return None
     if sum(map(len, _GLYPH_NAME.findall(text))) > _MAX_GLYPH_NAMES * size:
         return "names or numbers of glyphs in place of letters"

@@ -79,9 +79,9 @@ _MAX_CAPTION_LINES = 12
 _HEAD_WORDS = 600
 _MIN_FIELDS = 2
 _MAX_NAMED_PARTS = 5
-_LONGEST_NAME = 40
+_MAX_NAME_LENGTH = 40
 _LONG_LINE_WORDS = 8
-_LONGEST_ENTRY = 90
+_MAX_ENTRY_LENGTH = 90
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,13 @@ def describe_left_out_matter(
             total += n_words
     if matter:
         matter.sort(key=lambda part: -part[1])
-        listed = "; ".join(f"{name[:_LONGEST_NAME]} ({n_words:,})" for name, n_words in matter[:_MAX_NAMED_PARTS])
+        listed = "; ".join(f"{name[:_MAX_NAME_LENGTH]} ({n_words:,})" for name, n_words in matter[:_MAX_NAMED_PARTS])
         if len(matter) > _MAX_NAMED_PARTS:
             listed += f"; {len(matter) - _MAX_NAMED_PARTS:,} more"
-        problems.append(("front and back matter", f"{total:,} words are left out: {listed}"))
+        problems.append(("front and back matter", f"{total:,} words are skipped: {listed}"))
     for title, n_words in book_lines.other_books:
         name = title or "without a title"
-        reason = f"{name}, {n_words:,} words, is not read: save each book as a separate file"
+        reason = f"{name}, {n_words:,} words, is skipped. Save each book as a separate file."
         problems.append(("another book in the same file", reason))
     return tuple(problems)
 
@@ -336,7 +336,7 @@ def _is_numbered(line: str) -> bool:
 
 def _is_entry(line: str) -> bool:
     """Return True for a short line that has a number at either end, or that does not end a sentence."""
-    return len(line) <= _LONGEST_ENTRY and (_is_numbered(line) or not _ends_sentence(line))
+    return len(line) <= _MAX_ENTRY_LENGTH and (_is_numbered(line) or not _ends_sentence(line))
 
 
 def _split_pages(lines: Sequence[Line]) -> list[TextPage]:

@@ -3,50 +3,31 @@
 The page is rendered on a screen of 1280 by 800 pixels, without scripts and without the network. Rules are applied in
 the order of the CSS cascade: importance, specificity, position. docs/input-files.md lists the kinds of unseen text.
 
-soupsieve matches selectors and tinycss2 parses style sheets. The cascade is written here, because no library computes
-it without a browser.
+style_sheets.py parses the rules. The cascade is written here, because no library computes it without a browser.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
-import soupsieve
-import tinycss2
 from bs4 import BeautifulSoup, Tag
 from tinycss2 import color4
+
+from audit_pipeline.readers.whole_files import style_sheets
 
 StyleSheetReader: TypeAlias = Callable[[str], str | None]
 """A function that returns the text of a style sheet by its address in the page, or None if it is missing."""
 
-_PROPERTY_NAMES = """
-display visibility content-visibility opacity font font-size
-overflow overflow-x overflow-y width height max-width max-height min-width min-height
-padding padding-top padding-right padding-bottom padding-left flex flex-grow
-color background background-color background-image background-clip -webkit-background-clip
-position left right top bottom text-indent clip clip-path white-space transition animation animation-name
-"""
-_PROPERTIES = frozenset(_PROPERTY_NAMES.split())
 # These elements count as visible even if styles hide them, because a script shows them later.
 _ROOTS = frozenset(("html", "body"))
 _NEVER_SHOWN = frozenset(("noscript", "template"))
 _LINES_TAGS = frozenset(("pre", "textarea", "listing", "xmp", "plaintext"))
 _LINES_VALUES = {"pre": "pre", "pre-wrap": "pre", "break-spaces": "pre", "pre-line": "pre-line"}
 
-_SCREEN = {"width": 1280.0, "height": 800.0}
-_PIXELS_PER_EM = 16
-_TRUE_FEATURES = re.compile(
-    r"\(\s*(orientation\s*:\s*landscape|prefers-color-scheme\s*:\s*light|scripting(\s*:\s*enabled)?|color"
-    r"|(any-)?hover(\s*:\s*hover)?|(any-)?pointer(\s*:\s*fine)?|prefers-reduced-motion\s*:\s*no-preference)\s*\)"
-)
-_SIZE_FEATURE = re.compile(r"\(\s*(min|max)-(?:device-)?(width|height)\s*:\s*([\d.]+)\s*(px|em|rem)?\s*\)")
-_SIZE_RANGE = re.compile(r"\(\s*(width|height)\s*([<>]=?)\s*([\d.]+)\s*(px|em|rem)?\s*\)")
 _LENGTH = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))\s*(px|pt|em|rem|ex|ch|cm|mm|in|%|vw|vh)?\Z")
 _FAR_AWAY = {"px": -900, "pt": -700, "em": -60, "rem": -60, "ex": -120, "ch": -120, "%": -100, "vw": -100, "vh": -100}
 _CLIPPED = re.compile(
@@ -60,34 +41,10 @@ _UNIT_SIZES = {"px": 1, "pt": 0.75}
 _FONT_SIZE = re.compile(r"(?:^|\s)(0|(?:\d+\.?\d*|\.\d+)(?:px|pt|em|rem|ex|ch|cm|mm|in|%|vw|vh))(?=[\s/])")
 _SAME_COLOUR = 0.04
 _FAINT = 0.02
-_SIMPLE_SELECTOR = re.compile(r"([#.]?)((?:[\w-]|[^\x00-\x7f])+|\*)")
 _INLINE = (1_000, 0, 0)
-_ARGUMENTS = re.compile(r"\([^()]*\)")
 _MAX_IMPORTS = 20
 
 _Weight: TypeAlias = tuple[bool, tuple[int, int, int], int]
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """A selector without commas, with its declarations of the properties in ``_PROPERTIES``.
-
-    Attributes:
-        selector: The selector.
-        names: Types, ids (with #) and classes (with a dot) that the selector requires. If the page lacks one of them,
-            the selector matches nothing.
-        key: One of ``names`` that every matched element itself has, or "*" if none is known.
-        has_siblings: True if some names may belong to siblings of the matched element or of its ancestors.
-        specificity: Numbers of ids, classes and types.
-        declarations: Property, value, and True if the declaration is !important.
-    """
-
-    selector: str
-    names: tuple[str, ...]
-    key: str
-    has_siblings: bool
-    specificity: tuple[int, int, int]
-    declarations: tuple[tuple[str, str, bool], ...]
 
 
 @dataclass(frozen=True)
@@ -175,20 +132,22 @@ class _Cascade:
     _by_element: dict[int, dict[str, tuple[_Weight, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rules: list[_Rule] = []
+        rules: list[style_sheets.Rule] = []
         for sheet in self._collect_sheets():
-            rules += _parse_sheet(sheet)
-        index = _Index(self.page)
+            rules += style_sheets.parse_sheet(sheet)
+        index = style_sheets.ElementIndex(self.page)
         for order, rule in enumerate(rules):
             for element in index.select(rule):
                 self._declare(element, rule.declarations, rule.specificity, order)
         for element in self.page.find_all(style=True):
-            self._declare(element, _parse_inline(str(element["style"])), _INLINE, len(rules))
+            self._declare(element, style_sheets.parse_inline(str(element["style"])), _INLINE, len(rules))
 
     def _collect_sheets(self) -> Iterator[str]:
         """Yield the texts of the page's style sheets in their order. Imported sheets precede their importer."""
         for element in self.page.find_all(["style", "link"]):
-            if element.find_parent(_NEVER_SHOWN) is not None or not _applies_to_screen(str(element.get("media") or "")):
+            if element.find_parent(_NEVER_SHOWN) is not None or not style_sheets.applies_to_screen(
+                str(element.get("media") or "")
+            ):
                 continue
             if element.name == "style":
                 sheet: str | None = element.string or element.get_text()
@@ -210,7 +169,7 @@ class _Cascade:
         pending = [sheet]
         sheets = [sheet]
         while pending and len(seen) < _MAX_IMPORTS:
-            for address in _find_imports(pending.pop()):
+            for address in style_sheets.find_imports(pending.pop()):
                 if address in seen:
                     continue
                 seen.add(address)
@@ -337,7 +296,7 @@ def _is_tiny(size: str | None, inherited: bool) -> bool:
     if length[2] in ("em", "%", "ex", "ch"):
         return inherited or pixels <= 0
     if length[2] == "rem":
-        pixels *= _PIXELS_PER_EM
+        pixels *= style_sheets.PIXELS_PER_EM
     return pixels <= _TINY_PIXELS
 
 
@@ -411,200 +370,3 @@ def _find_white_space(name: str, values: Mapping[str, str], inherited: str) -> s
     if not value:
         return "pre"
     return _LINES_VALUES.get(value.split()[0], "")
-
-
-class _Index:
-    """An index of a page's elements by name, so that each rule is compared with few elements."""
-
-    def __init__(self, page: BeautifulSoup | Tag) -> None:
-        # Elements are numbered in document order. The lists contain the numbers of the elements with a name.
-        self._elements: dict[str, list[int]] = {}
-        self._tags: list[Tag] = page.find_all(True)
-        self._numbers = {id(element): number for number, element in enumerate(self._tags)}
-        # For each element the number after its last descendant.
-        self._ends = list(range(1, len(self._tags) + 1))
-        for number, element in reversed(list(enumerate(self._tags))):
-            parent = self._numbers.get(id(element.parent))
-            if parent is not None:
-                self._ends[parent] = max(self._ends[parent], self._ends[number])
-            names = ["*", element.name, f"#{element.get('id')}"]
-            names += map(".{}".format, filter(None, element.get_attribute_list("class")))
-            for name in dict.fromkeys(names):
-                self._elements.setdefault(name, []).append(number)
-        for numbers in self._elements.values():
-            numbers.reverse()
-
-    def select(self, rule: _Rule) -> list[Tag]:
-        """Return the elements that a rule matches. Unknown selectors match nothing, as in browsers."""
-        if not self._elements.keys() >= set(rule.names):
-            return []
-        try:
-            selector = soupsieve.compile(rule.selector)
-        except (soupsieve.SelectorSyntaxError, NotImplementedError, ValueError):
-            return []
-        return list(filter(selector.match, self._list_candidates(rule)))
-
-    def _list_candidates(self, rule: _Rule) -> Iterator[Tag]:
-        """Yield the elements that a rule may match: those with its key, within the scopes of its rarest name."""
-        candidates = self._elements.get(rule.key, [])
-        rarest = min((self._elements[name] for name in rule.names), key=len, default=candidates)
-        begin = 0
-        for scope in sorted({self._find_scope(number, rule) for number in rarest}):
-            end = len(self._tags)
-            if scope >= 0:
-                end = self._ends[scope]
-            begin = max(begin, bisect_left(candidates, scope))
-            last = bisect_left(candidates, end)
-            for candidate in candidates[begin:last]:
-                yield self._tags[candidate]
-            begin = max(begin, last)
-
-    def _find_scope(self, number: int, rule: _Rule) -> int:
-        """Return the scope of an element with a name of the rule: an element that contains all matches.
-
-        The scope is the element itself or, if the rule has siblings, its parent.
-
-        Returns:
-            The number of the scope, or -1 for the whole page.
-        """
-        if not rule.has_siblings:
-            return number
-        return self._numbers.get(id(self._tags[number].parent), -1)
-
-
-def _build_rule(selector: str, declarations: tuple[tuple[str, str, bool], ...]) -> _Rule:
-    """Build a rule: find the required names and the specificity of a selector.
-
-    Arguments of pseudo-classes are ignored. For a selector with escapes no names are required.
-    """
-    plain = selector
-    while (shorter := _ARGUMENTS.sub("", plain)) != plain:
-        plain = shorter
-    plain, n_attributes = re.subn(r"\[[^\]]*\]", "", plain)
-    plain, n_pseudo_classes = re.subn(r"(?<!:):[\w-]+", "", plain)
-    names: list[str] = []
-    key = "*"
-    if "\\" not in plain:
-        names = _list_names(plain)
-        last_names = _list_names(re.split(r"[\s>+~]+", plain.strip())[-1])
-        # Ids and classes are rarer than types, so they are preferred as the key.
-        last_names.sort(key=lambda name: name[0] not in "#.")
-        if last_names:
-            key = last_names[0]
-    marks = Counter(name[0] for name in names)
-    n_types = len(names) - marks["#"] - marks["."]
-    specificity = marks["#"], marks["."] + n_attributes + n_pseudo_classes, n_types
-    has_siblings = re.search(r"[+~]", plain) is not None
-    return _Rule(selector, tuple(names), key, has_siblings, specificity, declarations)
-
-
-def _list_names(selector: str) -> list[str]:
-    """Return the types (in lower case), ids and classes of a selector in their order, without ``*``."""
-    names: list[str] = []
-    for mark, name in _SIMPLE_SELECTOR.findall(selector):
-        if mark:
-            names.append(mark + name)
-        elif name != "*":
-            names.append(name.lower())
-    return names
-
-
-@lru_cache(maxsize=64)
-def _parse_sheet(sheet: str) -> tuple[_Rule, ...]:
-    """Return the rules of a style sheet that apply to a screen and set a property in ``_PROPERTIES``."""
-    rules: list[_Rule] = []
-    pending = list(tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True))
-    while pending:
-        node = pending.pop(0)
-        if node.type == "at-rule" and node.content is not None and _applies_at_rule(node):
-            pending = [*tinycss2.parse_rule_list(node.content, skip_comments=True, skip_whitespace=True), *pending]
-        elif node.type == "qualified-rule":
-            declarations = _read_declarations(node.content)
-            if declarations:
-                for selector in _split_selectors(node.prelude):
-                    rules.append(_build_rule(selector, declarations))
-    return tuple(rules)
-
-
-def _applies_at_rule(node: tinycss2.ast.AtRule) -> bool:
-    if node.lower_at_keyword == "media":
-        return _applies_to_screen(tinycss2.serialize(node.prelude))
-    condition = tinycss2.serialize(node.prelude).strip().lower()
-    return node.lower_at_keyword == "layer" or (node.lower_at_keyword == "supports" and not condition.startswith("not"))
-
-
-def _applies_to_screen(media: str) -> bool:
-    """Return True if a list of media queries applies to the screen of 1280 by 800 pixels."""
-    queries = media.lower().split(",")
-    return not media.strip() or any(map(_matches_screen, queries))
-
-
-def _matches_screen(query: str) -> bool:
-    parts = list(map(str.strip, re.split(r"\band\b", query)))
-    is_negated = parts[0].startswith("not ")
-    parts[0] = re.sub(r"^(not|only)\s+", "", parts[0])
-    holds = all(part in ("", "all", "screen") or _has_feature(part) for part in parts)
-    return holds != is_negated
-
-
-def _has_feature(part: str) -> bool:
-    size = _SIZE_FEATURE.fullmatch(part)
-    if size:
-        return _compare_screen(size[2], size[3], size[4], is_minimum=size[1] == "min")
-    size = _SIZE_RANGE.fullmatch(part)
-    if size:
-        return _compare_screen(size[1], size[3], size[4], is_minimum=size[2][0] == ">")
-    return _TRUE_FEATURES.fullmatch(part) is not None
-
-
-def _compare_screen(dimension: str, number: str, unit: str | None, *, is_minimum: bool) -> bool:
-    """Return True if the screen's width or height is at least the minimum, or at most the maximum."""
-    pixels = float(number)
-    if unit in ("em", "rem"):
-        pixels *= _PIXELS_PER_EM
-    if is_minimum:
-        return _SCREEN[dimension] >= pixels
-    return _SCREEN[dimension] <= pixels
-
-
-def _find_imports(sheet: str) -> list[str]:
-    addresses = []
-    for node in tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True):
-        if node.type != "at-rule" or node.lower_at_keyword != "import":
-            continue
-        tokens = [token for token in node.prelude if token.type != "whitespace"]
-        if not tokens or not _applies_to_screen(tinycss2.serialize(tokens[1:])):
-            continue
-        address = tokens[0]
-        if address.type == "function":
-            address = next((token for token in address.arguments if token.type == "string"), None)
-        if address is not None and address.type in ("string", "url"):
-            addresses.append(str(address.value))
-    return addresses
-
-
-def _split_selectors(prelude: Sequence[tinycss2.ast.Node]) -> list[str]:
-    selectors: list[str] = []
-    current: list[tinycss2.ast.Node] = []
-    for token in [*prelude, None]:
-        if token is None or (token.type == "literal" and token.value == ","):
-            selectors.append(tinycss2.serialize(current).strip())
-            current = []
-        else:
-            current.append(token)
-    return list(filter(None, selectors))
-
-
-@lru_cache(maxsize=4096)
-def _parse_inline(style: str) -> tuple[tuple[str, str, bool], ...]:
-    return _read_declarations(tinycss2.parse_component_value_list(style))
-
-
-def _read_declarations(content: Sequence[tinycss2.ast.Node]) -> tuple[tuple[str, str, bool], ...]:
-    """Return name, value in lower case, and importance of the declarations of ``_PROPERTIES``, in their order."""
-    declarations = []
-    for node in tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True):
-        if node.type == "declaration" and node.lower_name in _PROPERTIES:
-            value = tinycss2.serialize([token for token in node.value if token.type != "comment"]).strip().lower()
-            declarations.append((node.lower_name, value, bool(node.important)))
-    return tuple(declarations)

@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
+from audit_pipeline.readers.file_bytes import read_regular_file, require_regular_file
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.regular_files import read_regular_file, require_regular_file
 from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_unicode, read_name
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
 from audit_pipeline.readers.whole_files.document import WholeDocument

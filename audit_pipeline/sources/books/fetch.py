@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.readers.dates import Dating, dating_from_years
+from audit_pipeline.readers.dates import Dating, build_dating_from_years
 from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.sources.base import Document, FetchedItem, FetchError, LeftOut, MissingPart, UnusableDocumentError
@@ -211,7 +211,7 @@ def dating_from_gutenberg_text(text: str) -> Dating | None:
     line = _ORIGINAL.search(find_gutenberg_head(text))
     if line is None:
         return None
-    return dating_from_years(book_folder.find_years(line[1]))
+    return build_dating_from_years(book_folder.find_years(line[1]))
 
 
 def _build_items(

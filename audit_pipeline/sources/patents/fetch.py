@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.file_bytes import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
-from audit_pipeline.readers.regular_files import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.local_files import walk_files

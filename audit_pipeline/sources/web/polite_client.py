@@ -27,9 +27,9 @@ from requests_cache.models.response import CachedResponse
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.http import faults
 from audit_pipeline.http.client import HttpClient, Pacer
+from audit_pipeline.http.faults import RetryPolicy, build_retryer, parse_retry_after
 from audit_pipeline.http.requests_adapter import ClientAdapter
 from audit_pipeline.http.response_guard import ACCEPTED_ENCODING
-from audit_pipeline.http.retry import RetryPolicy, build_retryer, parse_retry_after
 from audit_pipeline.readers.charsets import decode_page
 from audit_pipeline.readers.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import FetchError

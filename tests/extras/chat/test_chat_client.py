@@ -16,7 +16,7 @@ from chat_server import NAME, ChatDialect, ChatServer, build_reply, to_answer
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all, estimate_usage, open_budget
 from audit_pipeline.extras.chat.config import ChatModel
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryPolicy
 from audit_pipeline.models.usage_budget import Budget, Limits
 
 ROOT = Path(__file__).parents[3]

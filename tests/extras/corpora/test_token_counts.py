@@ -88,7 +88,7 @@ def test_unreadable_rows_and_files_of_a_folder_are_named(model: TokenizedModel, 
     assert counted.tokens == sum(count_by_definition(model, TEXTS[:4]))
     assert counted.bytes == sum(len(text.encode()) for text in TEXTS[:4])
     assert [row.location for row in counted.skipped.first] == ["a.jsonl:2", "b.csv:3", "c.txt", "deeper/d.txt:2"]
-    assert counted.skipped.first[2].reason == "the file holds no rows"
+    assert counted.skipped.first[2].reason == "the file contains no rows"
 
 
 def test_the_table_contains_tokens_and_metadata(model: TokenizedModel, tmp_path: Path) -> None:
@@ -235,8 +235,10 @@ def test_files_without_texts_cannot_be_counted(model: TokenizedModel, tmp_path: 
     with pytest.raises(DataError, match=r"notes\.md: unknown file format"):
         count_corpus(model, tmp_path / "notes.md")
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(DataError, match=r"empty\.txt: none of its 1 rows .*, empty.txt: the file holds no rows"):
+    with pytest.raises(DataError, match=r"empty\.txt: none of its 1 rows .*, empty.txt: the file contains no rows"):
         count_corpus(model, tmp_path / "empty.txt")
     (tmp_path / "bad.jsonl").write_text("{\n[]\n")
-    with pytest.raises(DataError, match=r"bad\.jsonl: none of its 2 rows can be used; the first, bad\.jsonl:1: broken"):
+    with pytest.raises(
+        DataError, match=r"bad\.jsonl: none of its 2 rows can be used. The first is bad\.jsonl:1: broken"
+    ):
         count_corpus(model, tmp_path / "bad.jsonl")

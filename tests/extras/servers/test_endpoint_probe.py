@@ -150,5 +150,5 @@ def test_a_busy_or_stopped_server_is_reported(server: FakeEndpoint, probe: Probi
     with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\). Try again later"):
         probe("completions")
     server.stop()
-    with pytest.raises(TransientError, match="it cannot be reached"):
+    with pytest.raises(TransientError, match="the server cannot be reached"):
         probe("completions")

@@ -1,4 +1,4 @@
-"""Front and back matter, in the spellings of several decades; the texts are invented."""
+"""Front and back matter of invented books, in the spellings of several decades."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from audit_pipeline.readers.whole_files.book_matter import classify_chapter, ext
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
 from audit_pipeline.readers.whole_files.gutenberg_frame import find_gutenberg_head, split_gutenberg_file
+from audit_pipeline.readers.whole_files.html import INVISIBLE, extract_prose
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
-from audit_pipeline.readers.whole_files.xhtml_text import INVISIBLE, extract_prose
 
 
 def gutenberg_body(text: str) -> str:
@@ -53,24 +53,24 @@ ENDS = [
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_every_spelling_of_the_beginning(start: str) -> None:
+def test_every_spelling_of_the_start_mark_is_recognised(start: str) -> None:
     text = f"{HEAD}\n{start}\n\n\n{RUNNING}\n\n\n{ENDS[0]}\nThe licence.\n"
     assert strip(text) == RUNNING
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_every_spelling_of_the_end(end: str) -> None:
+def test_every_spelling_of_the_end_mark_is_recognised(end: str) -> None:
     text = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{end}\n\n\n{LATER}\n*** END OF THE PROJECT GUTENBERG EBOOK ***\n"
     assert strip(text) == RUNNING
 
 
-def test_the_small_print_may_stand_on_either_side() -> None:
+def test_the_small_print_may_precede_or_follow_the_book() -> None:
     early = f"{STARTS[0]}\n{HEAD}\n{STARTS[7]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n"
     late = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n\n\nPlease give.\n{STARTS[8]}\n"
     assert strip(early) == strip(late) == RUNNING
 
 
-def test_one_mark_alone_and_none() -> None:
+def test_a_start_or_end_mark_may_be_missing() -> None:
     assert gutenberg_body(f"{HEAD}\n{STARTS[0]}\n\n{RUNNING}\n") == RUNNING
     assert gutenberg_body(f"{RUNNING}\n\n{ENDS[0]}\nLicence") == RUNNING
     assert gutenberg_body(RUNNING) == RUNNING
@@ -79,7 +79,7 @@ def test_one_mark_alone_and_none() -> None:
     assert gutenberg_body(talk) == talk
 
 
-def test_of_several_books_the_first() -> None:
+def test_the_first_of_several_books_is_read() -> None:
     two = f"{STARTS[0]}\n{RUNNING}\n{ENDS[0]}\nbetween\n{STARTS[0]}\n{LATER}\n{ENDS[0]}\n"
     assert gutenberg_body(two) == RUNNING
 
@@ -104,19 +104,16 @@ OTHER = BOOK.replace("keeper", "farmer")
         f"{HEAD}\n*** DÉBUT DU LIVRE ÉLECTRONIQUE DU PROJET GUTENBERG ***\n\n{BOOK}\n\nFin du Projet Gutenberg\n",
     ],
 )
-def test_a_frame_with_marks_missing_or_out_of_order_leaves_the_book_whole(text: str) -> None:
+def test_the_book_is_complete_if_marks_are_missing_or_out_of_order(text: str) -> None:
     found = remove_front_and_back_matter(text)
     assert found.text == BOOK
-    assert sum(map(_count_left_out, found.problems)) == len(text.split()) - len(BOOK.split())
-
-
-def _count_left_out(problem: tuple[str, str]) -> int:
-    return int(problem[1].split(" words")[0].rpartition(" ")[2].replace(",", ""))
+    skipped = [int(reason.split(" words")[0].rpartition(" ")[2].replace(",", "")) for _, reason in found.problems]
+    assert sum(skipped) == len(text.split()) - len(BOOK.split())
 
 
 @pytest.mark.parametrize("mark", [STARTS[0], STARTS[7], ENDS[0], ENDS[3], f"“{ENDS[4]}”, he read."])
 @pytest.mark.parametrize(("before", "after"), [(f"{STARTS[0]}\n\n", f"\n\n\n{ENDS[0]}"), ("", "")])
-def test_a_book_that_quotes_a_mark_goes_on_after_it(mark: str, before: str, after: str) -> None:
+def test_a_quoted_mark_does_not_end_the_book(mark: str, before: str, after: str) -> None:
     quoting = f"{BOOK}\n{mark}\n{OTHER}"
     assert strip(f"{before}{quoting}{after}") == quoting
 
@@ -124,14 +121,14 @@ def test_a_book_that_quotes_a_mark_goes_on_after_it(mark: str, before: str, afte
 @pytest.mark.parametrize(
     ("start", "end"), [(f"{HEAD}\n{STARTS[0]}", f"{ENDS[0]}\n{LICENCE}"), (f"{OLD_HEAD}\n{SMALL_PRINT}", ENDS[5])]
 )
-def test_of_two_books_in_a_file_the_second_is_named_with_its_size(start: str, end: str) -> None:
+def test_a_second_book_in_a_file_is_reported_with_its_size(start: str, end: str) -> None:
     found = remove_front_and_back_matter(f"{start}\n\n{BOOK}\n\n{end}\n\n{start}\n\n{OTHER}\n\n{end}\n")
     assert found.text == BOOK
     named = dict(found.problems)["another book in the same file"]
-    assert f", {len(OTHER.split()):,} words, is not read: save each book as a separate file" in named
+    assert f", {len(OTHER.split()):,} words, is skipped. Save each book as a separate file." in named
 
 
-def test_the_head_is_what_stands_before_the_first_mark() -> None:
+def test_the_head_is_the_text_before_the_first_mark() -> None:
     assert find_gutenberg_head(f"{HEAD}\n{STARTS[3]}\n{RUNNING}") == HEAD.rstrip("\n")
     assert find_gutenberg_head(RUNNING) == ""
 
@@ -159,16 +156,16 @@ BACK = [
 
 
 @pytest.mark.parametrize("matter", FRONT)
-def test_front_matter_goes(matter: str) -> None:
+def test_front_matter_is_removed(matter: str) -> None:
     assert strip(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
 
 
-def test_all_front_matter_at_once() -> None:
+def test_all_front_matter_together_is_removed() -> None:
     assert strip("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
 
 
 @pytest.mark.parametrize("matter", BACK)
-def test_back_matter_goes(matter: str) -> None:
+def test_back_matter_is_removed(matter: str) -> None:
     assert strip(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
 
 
@@ -190,11 +187,11 @@ KEPT = [
 
 
 @pytest.mark.parametrize("text", KEPT)
-def test_the_book_stays(text: str) -> None:
+def test_parts_of_the_book_that_resemble_matter_are_kept(text: str) -> None:
     assert strip(text) == text
 
 
-def test_places_of_illustrations_go_everywhere() -> None:
+def test_places_of_illustrations_are_removed_everywhere() -> None:
     ship, without = "[Illustration: A ship\nat sea]", "[Illustration without"
     text = f"{RUNNING}\n\n{ship}\n\n{LATER}\n\n[Illustration]\n\n{RUNNING}\n\n{without}"
     assert strip(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
@@ -212,16 +209,16 @@ FREE = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6
 
 @max_examples(250)
 @given(st.lists(LINES | FREE, max_size=25))
-def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[str]) -> None:
+def test_removal_is_idempotent_and_adds_no_line(parts: list[str]) -> None:
     text = "\n".join(parts)
     stripped = strip(text)
     assert strip(stripped) == stripped
     remaining = iter(text.split("\n"))
-    # In the input's order: each line is looked for behind the one before it.
+    # Each line is searched after the previous line, so the order is checked, too.
     assert not stripped or all(line in remaining for line in stripped.split("\n"))
 
 
-def test_hostile_texts_take_no_long_time() -> None:
+def test_hostile_texts_are_processed_quickly() -> None:
     for line in ("1" * 4000 + "x", "* " * 4000, "a, 1 " * 4000 + "x", "I. " * 3000, "\t" * 5000 + "."):
         for text in (line, f"INDEX\n\n{line}", "\n\n\n".join([line[:40]] * 2000), f"{RUNNING}\n\n\n{line}"):
             strip(text)
@@ -243,7 +240,7 @@ CHAPTER_2 = f'<section epub:type="chapter"><h2>II</h2><p>{" ".join(LATER.split()
 WANTED = f"I\n\n{' '.join(RUNNING.split())}\n\n\n\nII\n\n{' '.join(LATER.split())}"
 
 
-def test_a_book_as_standard_ebooks_lays_it_out() -> None:
+def test_a_book_with_the_types_of_standard_ebooks() -> None:
     def section(kind: str, words: str) -> str:
         return f'<section id="{kind}" epub:type="{kind}"><h2 epub:type="title">{kind}</h2><p>{words}</p></section>'
 
@@ -265,10 +262,9 @@ def test_a_book_as_standard_ebooks_lays_it_out() -> None:
         )
     )
     assert got.text == WANTED
-    (left_out,) = got.problems
-    assert left_out == (
+    assert got.problems[0] == (
         "front and back matter",
-        "120 words are left out: preface (91); colophon (6); imprint (5); copyright-page (5); titlepage (3); 4 more",
+        "120 words are skipped: preface (91); colophon (6); imprint (5); copyright-page (5); titlepage (3); 4 more",
     )
     assert got.places == ((0, "chapter 1 (I)"), (WANTED.index("II\n"), "chapter 2 (II)"))
 
@@ -286,7 +282,7 @@ def test_a_book_as_standard_ebooks_lays_it_out() -> None:
         ("x1.xhtml", '<div class="pg-boilerplate"><p>The Project Gutenberg eBook</p></div>', ()),
     ],
 )
-def test_a_book_without_types_is_told_by_names_headings_and_the_guide(
+def test_names_headings_and_the_guide_classify_chapters_without_types(
     path: str, body: str, roles: tuple[str, ...]
 ) -> None:
     matter = chapter(path, body, roles=frozenset(roles))
@@ -319,7 +315,7 @@ NO_CHAPTER_HEADINGS = ["Notes", "Chapter Notes", "Introduction", "Book Notes", "
 
 @pytest.mark.parametrize("heading", CHAPTER_HEADINGS)
 @pytest.mark.parametrize("markup", ["<h1>{}</h1>", '<p class="title">{}</p>'])
-def test_a_heading_of_a_chapter_outweighs_the_file_the_guide_and_the_reading_order(heading: str, markup: str) -> None:
+def test_the_heading_of_a_chapter_outweighs_name_guide_and_reading_order(heading: str, markup: str) -> None:
     page = markup.format(heading) + STORY
     for path, roles in (
         ("notes.xhtml", ()),
@@ -332,11 +328,11 @@ def test_a_heading_of_a_chapter_outweighs_the_file_the_guide_and_the_reading_ord
 
 
 @pytest.mark.parametrize("heading", NO_CHAPTER_HEADINGS)
-def test_other_headings_outweigh_nothing_before_the_book_and_the_words_are_named(heading: str) -> None:
+def test_chapters_with_other_headings_before_the_book_are_skipped_and_counted(heading: str) -> None:
     found = extract_book_text(book(chapter("notes.xhtml", f"<h1>{heading}</h1>{STORY}"), *SURE))
     size = len(heading.split()) + len(extract_prose(STORY).text.split())
     assert "it was day" not in found.text
-    assert found.problems == (("front and back matter", f"{size} words are left out: {heading} ({size})"),)
+    assert found.problems == (("front and back matter", f"{size} words are skipped: {heading} ({size})"),)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +344,7 @@ def test_other_headings_outweigh_nothing_before_the_book_and_the_words_are_named
         ("c.xhtml", "An interlude", ("non-linear",)),
     ],
 )
-def test_between_two_chapters_running_text_stays(path: str, heading: str, roles: tuple[str, ...]) -> None:
+def test_running_text_between_two_chapters_is_kept(path: str, heading: str, roles: tuple[str, ...]) -> None:
     inside = chapter(path, f"<h1>{heading}</h1>{STORY}", roles=frozenset(roles))
     assert "it was day 3" in extract_book_text(book(SURE[0], inside, SURE[1])).text
     listing = chapter(path, f"<h1>{heading}</h1>" + "<p>The Hill, 12</p>" * 40, roles=frozenset(roles))
@@ -357,7 +353,7 @@ def test_between_two_chapters_running_text_stays(path: str, heading: str, roles:
     assert f"{heading} (" in dict(found.problems)["front and back matter"]
 
 
-def test_a_chinese_chapter_in_a_file_of_notes_stays() -> None:
+def test_a_chinese_chapter_in_a_file_named_notes_is_kept() -> None:
     story = "<p>灯在马车下山之前就点亮了，镇上没有人说话。</p>" * 20
     chapters = [
         chapter(path, f"<h1>第{n}章</h1>{story}") for n, path in (("一", "notes.xhtml"), ("二", "notes-2.xhtml"))
@@ -367,31 +363,27 @@ def test_a_chinese_chapter_in_a_file_of_notes_stays() -> None:
     assert found.problems == ()
 
 
-def test_notes_within_a_chapter_are_named_with_their_words() -> None:
+def test_notes_within_a_chapter_are_counted() -> None:
     noted = f'{CHAPTER_1}<aside epub:type="footnote">1. A note of six words.</aside>'
     found = extract_book_text(book(chapter("a.xhtml", noted), SURE[1]))
     assert found.text == WANTED
-    reason = "6 words are left out: notes and page numbers within chapters (6)"
+    reason = "6 words are skipped: notes and page numbers within chapters (6)"
     assert found.problems == (("front and back matter", reason),)
 
 
-def test_a_file_that_is_most_of_the_book_is_the_book() -> None:
+def test_a_file_with_most_of_the_book_is_kept() -> None:
     whole = chapter("index.xhtml", f"<h1>Contents</h1><p>{RUNNING}</p>{CHAPTER_2}")
     assert CHAPTER_2.split("<p>")[1][:40] in extract_book_text(book(whole, chapter("a.xhtml", "<p>Short.</p>"))).text
-    assert classify_chapter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>")) == "text"
+    story = chapter("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>")
+    assert classify_chapter(story, extract_prose(story.markup)) == "text"
     assert extract_book_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == WholeDocument("", "The Lamp")
-
-
-def _page(path: str, body: str):  # type: ignore[no-untyped-def]
-    found = chapter(path, body)
-    return found, extract_prose(found.markup)
 
 
 @max_examples(60)
 @example(["ﬀ", "co\u00adop"])
 @given(st.lists(st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=8), max_size=30))
-def test_an_epub_gives_no_word_that_was_not_in_it(words: list[str]) -> None:
+def test_the_text_of_an_epub_has_only_words_of_its_markup(words: list[str]) -> None:
     markup = "".join(f"<p>{word.replace('&', '&amp;').replace('<', '&lt;')}</p>" for word in words)
     got = extract_book_text(book(chapter("a.xhtml", markup)))
-    # Soft hyphens go, and ligatures become letters.
+    # Soft hyphens are removed, and ligatures become letters.
     assert set(got.text.split()) <= {word.translate(INVISIBLE) for word in words}

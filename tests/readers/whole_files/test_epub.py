@@ -1,4 +1,4 @@
-"""EPUBs, well-made, broken and hostile; all of them are built here."""
+"""Intact, broken and hostile EPUBs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from made_epubs import epub as book
 
 from audit_pipeline.readers.whole_files import epub as module
 from audit_pipeline.readers.whole_files.epub import Epub, EpubError, read_epub
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
+from audit_pipeline.readers.whole_files.html import extract_prose
 
 
 def read(content: bytes) -> Epub:
@@ -21,7 +21,7 @@ def texts(epub: Epub) -> list[str]:
     return [extract_prose(chapter.markup).text for chapter in epub.chapters]
 
 
-def test_chapters_come_in_the_order_of_the_spine_not_of_the_files() -> None:
+def test_chapters_have_the_order_of_the_spine() -> None:
     opf = package(
         item("a", "a.xhtml") + item("b", "text/b%20b.xhtml") + item("nav", "nav.xhtml", 'properties="nav"'),
         '<itemref idref="b"/><itemref idref="nav" linear="no"/><itemref idref="a"/>',
@@ -50,7 +50,7 @@ def test_chapters_come_in_the_order_of_the_spine_not_of_the_files() -> None:
         (None, True),
     ],
 )
-def test_copy_protection_is_named_and_scrambled_fonts_are_none(encryption: str | None, protected: bool) -> None:
+def test_copy_protection_is_refused_but_scrambled_fonts_are_accepted(encryption: str | None, protected: bool) -> None:
     method = f'<enc:EncryptionMethod Algorithm="{encryption}"/>' if encryption else ""
     mark = (
         '<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container" xmlns:enc="http://www.w3.org/2001/04/xmlenc#">'
@@ -65,7 +65,7 @@ def test_copy_protection_is_named_and_scrambled_fonts_are_none(encryption: str |
         assert texts(read(content)) == ["Text."]
 
 
-def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_book(
+def test_a_compressed_bomb_is_skipped_and_a_book_of_bombs_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bomb = page("<p>" + "0" * 300_000 + "</p>")
@@ -76,33 +76,33 @@ def test_a_bomb_among_the_chapters_costs_that_chapter_and_a_book_of_bombs_the_bo
         patch.setattr(module, "_MAX_MEMBER_BYTES", 100_000)
         epub = read(content)
     assert texts(epub) == ["Text."]
-    assert epub.problems == (("OPS/bomb.xhtml", "unpacks to more than 100000 bytes"),)
+    assert epub.problems == (("OPS/bomb.xhtml", "its uncompressed size exceeds 100,000 bytes"),)
     monkeypatch.setattr(module, "_MAX_UNPACKED_BYTES", 500_000)
-    with pytest.raises(EpubError, match="unpacks to more than 500000 bytes"):
+    with pytest.raises(EpubError, match="its uncompressed size exceeds 500,000 bytes"):
         read(book({"a.xhtml": bomb, "b.xhtml": bomb}))
 
 
 @pytest.mark.parametrize(
     ("href", "reason"),
     [
-        ("../../etc/passwd", "not in the file"),
-        ("..\\..\\x.xhtml", "not in the file"),
-        ("/etc/passwd", "not in the file"),
-        ("file:///etc/passwd", "outside the file (an address)"),
-        ("https://example.org/x.xhtml", "outside the file (an address)"),
-        ("http://[x.xhtml", "not an address"),
-        ("", "not named"),
-        ("absent.xhtml", "not in the file"),
+        ("../../etc/passwd", "is missing in the EPUB"),
+        ("..\\..\\x.xhtml", "is missing in the EPUB"),
+        ("/etc/passwd", "is missing in the EPUB"),
+        ("file:///etc/passwd", "outside the EPUB (an address)"),
+        ("https://example.org/x.xhtml", "outside the EPUB (an address)"),
+        ("http://[x.xhtml", "its address is invalid"),
+        ("", "without a path"),
+        ("absent.xhtml", "is missing in the EPUB"),
     ],
 )
-def test_references_out_of_the_file_are_named_and_not_followed(href: str, reason: str) -> None:
+def test_references_outside_the_file_are_reported_and_not_followed(href: str, reason: str) -> None:
     opf = package(item("a", "a.xhtml") + item("x", href), '<itemref idref="a"/><itemref idref="x"/>')
     epub = read(book({"a.xhtml": page("<p>Text.</p>")}, opf=opf))
     assert texts(epub) == ["Text."]
     assert [problem for _, problem in epub.problems] == [reason]
 
 
-def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
+def test_invalid_entries_of_the_spine_are_skipped_with_the_reason() -> None:
     opf = package(
         item("a", "a.xhtml")
         + item("again", "a.xhtml")
@@ -114,7 +114,7 @@ def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
     epub = read(book({"a.xhtml": page("<p>Text.</p>"), "f.otf": b"\x00"}, opf=opf))
     assert texts(epub) == ["Text."]
     assert dict(epub.problems) == {
-        "OPS/a.xhtml": "a second time in the reading order",
+        "OPS/a.xhtml": "occurs twice in the reading order",
         "nobody": "in the reading order, but not in the list of files",
         "OPS/f.otf": "not text but font/otf",
         "OPS/b.xhtml": "not in the reading order",
@@ -124,12 +124,15 @@ def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"just bytes", "not a zip file"),
-        (packed({"OPS/book.opf": "<package/>"}), r"no META-INF/container\.xml"),
+        (b"just bytes", "is not a readable zip file"),
+        (packed({"OPS/book.opf": "<package/>"}), r"is not an EPUB: META-INF/container\.xml is missing"),
         (packed({"META-INF/container.xml": "<container><rootfile"}), r"container\.xml: broken XML"),
         (packed({"META-INF/container.xml": "<container/>"}), "names no package file"),
-        (packed({"META-INF/container.xml": '<c><rootfile full-path="http://x.opf"/></c>'}), "outside the file"),
-        (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: not in the file"),
+        (
+            packed({"META-INF/container.xml": '<c><rootfile full-path="http://x.opf"/></c>'}),
+            r"outside the EPUB \(an address\)",
+        ),
+        (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: is missing in the EPUB"),
         (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package><manifest>"}), "broken XML"),
         (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package/>"}), "no chapter can be read"),
         (
@@ -143,15 +146,15 @@ def test_a_spine_that_is_not_right_costs_what_is_wrong_with_it() -> None:
         ),
     ],
 )
-def test_what_is_no_epub_says_what_it_is(content: bytes, reason: str) -> None:
+def test_files_that_are_no_epub_are_refused_with_the_reason(content: bytes, reason: str) -> None:
     with pytest.raises(EpubError, match=reason):
         read(content)
 
 
-def test_a_locked_and_a_damaged_member_are_named() -> None:
+def test_locked_and_damaged_members_are_reported() -> None:
     content = bytearray(book({"a.xhtml": page("<p>Text.</p>"), "b.xhtml": page("<p>" + "Other words. " * 40 + "</p>")}))
     locked = bytearray(content)
-    # The flag of a member stands 8 bytes behind the signature of its entry in the central directory.
+    # The flag of a member is 8 bytes after the signature of its entry in the central directory.
     last_entry = locked.rfind(b"PK\x01\x02")
     locked[last_entry + 8] |= 1
     ((path, reason),) = read(bytes(locked)).problems
@@ -165,7 +168,7 @@ def test_a_locked_and_a_damaged_member_are_named() -> None:
     assert reason.startswith("damaged or locked (")
 
 
-def test_encodings_of_chapters() -> None:
+def test_chapters_are_decoded_in_their_declared_encoding() -> None:
     latin = '<?xml version="1.0" encoding="iso-8859-1"?><html><body><p>café</p></body></html>'.encode("latin-1")
     wide = "<html><body><p>café</p></body></html>".encode("utf-16")
     epub = read(
@@ -205,7 +208,7 @@ def test_encodings_of_chapters() -> None:
         ("<dc:date/><dc:date>soon</dc:date>", "None"),
     ],
 )
-def test_the_edition_is_dated_by_its_dates_of_publication(dates: str, edition: str) -> None:
+def test_dates_of_publication_date_the_edition(dates: str, edition: str) -> None:
     opf = package(item("a", "a.xhtml"), '<itemref idref="a"/>').replace(
         "<metadata ", '<metadata xmlns:opf="http://www.idpf.org/2007/opf" '
     )
@@ -213,7 +216,7 @@ def test_the_edition_is_dated_by_its_dates_of_publication(dates: str, edition: s
     assert str(read(content).edition) == edition
 
 
-def test_prose_has_paragraphs_and_nothing_that_is_not_read() -> None:
+def test_prose_has_paragraphs_and_no_hidden_or_technical_text() -> None:
     body = """
       <!-- a remark --><h2>I</h2>
       <p>It was&#160;late;\n   the lamp<i>s</i> were lit<a epub:type="noteref" href="#n">1</a>.<br/>They
@@ -240,7 +243,7 @@ def test_prose_has_paragraphs_and_nothing_that_is_not_read() -> None:
     assert "1. A note." in extract_prose(page(body)).text
 
 
-def test_types_are_those_of_everything_that_holds_the_whole_page() -> None:
+def test_types_include_those_of_elements_around_the_whole_page() -> None:
     inner = (
         '<section epub:type="Chapter"><div class="Wide" role="doc-dedication"><p>To you</p><p>all</p></div></section>'
     )

@@ -1,4 +1,4 @@
-"""Where pages and chapters begin in what is read of a file, and where a word is."""
+"""The places of pages and chapters in a text, and the place of a word."""
 
 from __future__ import annotations
 
@@ -11,26 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_epubs import epub, page
 from made_whole_files import docx, paragraph, pdf
+from made_whole_files import read_content as read
 from profiles import max_examples
 
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
-from audit_pipeline.readers.whole_files.document import NO_LINES, Places, WholeDocument, describe_place, read_document
+from audit_pipeline.readers.whole_files.document import NO_LINES, Places, describe_place
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub
+from audit_pipeline.readers.whole_files.html import extract_prose
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 RUNNING = " ".join([f"{FULL} the town."] * 10)
 
 
-def read(folder: Path, name: str, content: bytes) -> WholeDocument:
-    file = folder / name
-    file.write_bytes(content)
-    return read_document(file)
-
-
 def split_at(text: str, places: Places) -> list[tuple[str, str]]:
-    """Each label with the text from its place to the next."""
+    """Return each label with the text from its place to the next."""
     offsets = [*(offset for offset, _ in places), len(text)]
     return [(label, text[begin:end]) for (_, label), (begin, end) in zip(places, pairwise(offsets), strict=True)]
 
@@ -50,7 +45,7 @@ def split_at(text: str, places: Places) -> list[tuple[str, str]]:
         ("nine", "paragraph 2"),
     ],
 )
-def test_a_word_is_on_a_page_in_a_paragraph_or_on_a_line(word: str, place: str) -> None:
+def test_the_place_of_a_word_is_a_page_paragraph_or_line(word: str, place: str) -> None:
     text = "zero\none\ntwo\n \n\nthree\n\n\n\nfour\n\nfive six\n\nseven\n\neight\n\nnine"
     labels = (("one", "chapter 1 (I)"), ("four", "chapter 2 (b.xhtml)"), ("six", "page 12"), ("eight", ""))
     places = tuple((text.index(first), label) for first, label in labels)
@@ -60,7 +55,7 @@ def test_a_word_is_on_a_page_in_a_paragraph_or_on_a_line(word: str, place: str) 
 
 
 @given(st.text("ab \n", max_size=40).map("a".__add__), st.data())
-def test_lines_and_paragraphs_are_counted_from_the_beginning(text: str, data: st.DataObject) -> None:
+def test_lines_and_paragraphs_are_counted_from_one(text: str, data: st.DataObject) -> None:
     offset = data.draw(st.sampled_from([offset for offset, character in enumerate(text) if not character.isspace()]))
     lines = [line.strip() for line in text[: offset + 1].split("\n")]
     paragraphs = 1 + sum(bool(line) and not before for before, line in pairwise(lines))
@@ -68,7 +63,7 @@ def test_lines_and_paragraphs_are_counted_from_the_beginning(text: str, data: st
     assert describe_place(text, offset, NO_LINES) == f"paragraph {paragraphs}"
 
 
-def test_pages_of_a_pdf_are_counted_with_those_without_text(tmp_path: Path) -> None:
+def test_pages_without_text_count_as_pages_of_a_pdf(tmp_path: Path) -> None:
     body = [[FULL, "first."], [], ["Second.", FULL, "the lan-"], [f"tern of {FULL}", "go out."], ["Fifth."]]
     pages = [["A Book of Lamps", *lines, str(number)] if lines else [] for number, lines in enumerate(body, 1)]
     whole = read(tmp_path, "a.pdf", pdf(pages))
@@ -85,7 +80,7 @@ LINES = st.lists(st.text("abc", min_size=1, max_size=9), min_size=1, max_size=12
 
 
 @given(st.lists(st.lists(st.tuples(LINES, st.sampled_from(["", ".", "\x02"])).map("".join), max_size=5), max_size=6))
-def test_from_its_place_on_a_page_has_its_letters(pages: list[list[str]]) -> None:
+def test_the_text_at_the_place_of_a_page_has_its_letters(pages: list[list[str]]) -> None:
     def letters(words: Sequence[str]) -> str:
         return "".join("".join(words).split()).replace("\x02", "")
 
@@ -93,7 +88,7 @@ def test_from_its_place_on_a_page_has_its_letters(pages: list[list[str]]) -> Non
     assert found == [(f"page {number}", letters(lines)) for number, lines in enumerate(pages, 1) if lines]
 
 
-def test_chapters_of_a_book_are_found_by_number_and_heading(tmp_path: Path) -> None:
+def test_chapters_are_labelled_by_number_and_heading(tmp_path: Path) -> None:
     long = "Which is long. " * 9
     whole = read(
         tmp_path,
@@ -105,7 +100,7 @@ def test_chapters_of_a_book_are_found_by_number_and_heading(tmp_path: Path) -> N
                 "two.xhtml": page(f"<p>No heading.</p><p>{RUNNING}</p>"),
                 "picture.xhtml": page("<img src='a.png'/>"),
                 "three.xhtml": page(f"<h2>{long}</h2><p>{RUNNING}</p>"),
-                # Its heading is no word of the text.
+                # The heading is not part of the text.
                 "four.xhtml": page(f"<h2 epub:type='pagebreak'>IV</h2><p>Last. {RUNNING}</p>"),
             }
         ),
@@ -135,15 +130,14 @@ PARTS = [
 ]
 
 
-@max_examples(200)
+@max_examples(100)
 @given(st.lists(st.lists(st.sampled_from(PARTS) | st.none(), max_size=6), max_size=5))
-def test_from_its_place_on_a_chapter_has_its_lines(bodies: list[list[str | None]]) -> None:
-    """Whatever is taken away before it and in it."""
+def test_the_text_at_the_place_of_a_chapter_has_its_lines(bodies: list[list[str | None]]) -> None:
     chapters = [
         Chapter(
             f"{number}.xhtml",
             frozenset(),
-            # None: running text that no other chapter has.
+            # None stands for running text that no other chapter has.
             "".join(f"<p>{RUNNING.replace('lamps', f'lamps{number}') if part is None else part}</p>" for part in parts),
         )
         for number, parts in enumerate(bodies)
@@ -157,11 +151,11 @@ def test_from_its_place_on_a_chapter_has_its_lines(bodies: list[list[str | None]
         number, _, path = label.removesuffix(")").partition(" (")
         assert number == f"chapter {count}"
         assert words.split()
-        # In the chapter's order: each line is looked for after the line before it.
+        # Each line is searched after the previous line, so the order is checked, too.
         assert all(line in by_path[path] for line in words.split("\n") if line)
 
 
-def test_web_pages_and_word_files_have_paragraphs_and_texts_have_lines(tmp_path: Path) -> None:
+def test_places_are_paragraphs_of_pages_and_word_files_and_lines_of_text_files(tmp_path: Path) -> None:
     web = read(tmp_path, "a.html", b"<p>One\n\n\nand one.</p><p>Two.</p>")
     word = read(tmp_path, "a.docx", docx(paragraph("One.") + paragraph("Two.")))
     text = read(tmp_path, "a.txt", b"\xef\xbb\xbfOne.\r\n\r\nTwo.\r\n")

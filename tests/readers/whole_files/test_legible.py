@@ -1,6 +1,6 @@
-"""What is no text of any language, and what is spared: sentences of our own, and what fonts and encodings make of them.
+"""Readable texts of many kinds, and unreadable texts from wrong fonts and encodings.
 
-Error rates on real texts stand in docs/input-files.md.
+The error rates on real texts are in docs/input-files.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.whole_files.legible import LEAST_CHARACTERS, explain_illegible
+from audit_pipeline.readers.whole_files.legible import MIN_CHARACTERS, explain_illegible
 
 SENTENCES = {
     "en": "The keeper of the lamp wrote that the harbour was quiet that night, and nobody came down the hill to ask. ",
@@ -78,7 +78,7 @@ SPARED = {
 
 
 @pytest.mark.parametrize("name", SPARED)
-def test_languages_code_tables_and_lists_are_spared(name: str) -> None:
+def test_languages_code_tables_and_lists_are_readable(name: str) -> None:
     whole = SPARED[name] * (1 + 600 // len(SPARED[name]))
     for text in (whole, whole.upper(), whole.lower(), whole[:250]):
         assert explain_illegible(text) is None
@@ -89,7 +89,7 @@ def shifted(by: int) -> Callable[[str], str]:
 
 
 def numbered(text: str) -> str:
-    """Each character by the place of its first use, as a font with a part of its glyphs has them."""
+    """Number characters in the order of first use, as a subset font does."""
     places: dict[str, str] = {}
     return "".join(c if c == " " else places.setdefault(c, chr(33 + len(places))) for c in text)
 
@@ -122,21 +122,21 @@ JUNK: dict[str, tuple[tuple[str, ...], Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize("name", JUNK)
-def test_what_fonts_and_encodings_make_of_it_is_not(name: str) -> None:
+def test_wrong_fonts_and_encodings_are_unreadable(name: str) -> None:
     languages, spoil, reason = JUNK[name]
     for language in languages:
         text = spoil(SENTENCES[language] * (1 + 600 // len(SENTENCES[language])))
         assert reason in (explain_illegible(text) or "nothing"), (language, text[:60])
 
 
-def test_letters_of_a_short_text_are_not_judged_but_characters_are() -> None:
+def test_only_characters_of_short_texts_are_checked() -> None:
     assert explain_illegible("") is None
-    assert explain_illegible(shifted(-29)(SENTENCES["en"])[:LEAST_CHARACTERS]) is None
+    assert explain_illegible(shifted(-29)(SENTENCES["en"])[:MIN_CHARACTERS]) is None
     assert NO_WORDS in str(explain_illegible(shifted(-29)(LONGER)))
     assert explain_illegible("\ue000\ue001\ue002") is not None
 
 
 @max_examples(100)
 @given(st.lists(st.sampled_from(sorted(SENTENCES)), min_size=1, max_size=12))
-def test_sentences_of_several_languages_are_spared(languages: list[str]) -> None:
+def test_sentences_of_several_languages_are_readable(languages: list[str]) -> None:
     assert explain_illegible("".join(SENTENCES[language] for language in languages)) is None

@@ -1,4 +1,4 @@
-"""Files that are one document, of every kind: what is read of them, and what is said where nothing can be."""
+"""Files that are one document, in every format: their text, titles and problems."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_epubs import epub, packed, page
 from made_whole_files import docx, paragraph, pdf, scan
+from made_whole_files import read_content as read
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.whole_files.document import (
@@ -19,7 +20,6 @@ from audit_pipeline.readers.whole_files.document import (
     WholeDocument,
     clean_title,
     is_single_document,
-    read_document,
 )
 from audit_pipeline.readers.whole_files.pdf import join_paragraphs
 
@@ -27,22 +27,16 @@ FULL = "The lamps were lit before the carriage came down the long hill to"
 NEXT = "the town below, and nobody who stood there in the cold said a word"
 
 
-def read(folder: Path, name: str, content: bytes) -> WholeDocument:
-    file = folder / name
-    file.write_bytes(content)
-    return read_document(file)
-
-
-def test_each_suffix_in_any_case_is_known() -> None:
+def test_suffixes_are_known_in_upper_and_lower_case() -> None:
     assert all(is_single_document(Path(f"a{one.upper()}")) for one in WHOLE_FILES)
     assert not any(is_single_document(Path(one)) for one in ("a.jsonl", "a.doc", "pdf", "a.txt.gz"))
 
 
-def test_text_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_text_files_keep_their_markup(tmp_path: Path) -> None:
     assert read(tmp_path, "a.md", b"\xef\xbb\xbf# One\r\n\r\n*two*\n") == WholeDocument("# One\n\n*two*\n")
 
 
-def test_a_page_is_read_without_what_stands_around_it(tmp_path: Path) -> None:
+def test_only_the_main_element_of_a_page_is_read(tmp_path: Path) -> None:
     whole = read(
         tmp_path,
         "a.html",
@@ -87,11 +81,11 @@ def test_a_page_is_read_as_browsers_show_it(tmp_path: Path, markup: str, text: s
         ("word " * 100, None),
     ],
 )
-def test_a_title_that_a_program_wrote_is_none(given: str, title: str | None) -> None:
+def test_default_titles_of_programs_are_ignored(given: str, title: str | None) -> None:
     assert clean_title(given) == title
 
 
-def test_word_files_and_pdfs_say_their_titles(tmp_path: Path) -> None:
+def test_titles_of_word_files_and_pdfs_are_read(tmp_path: Path) -> None:
     properties = '<p xmlns:d="http://purl.org/dc/elements/1.1/"><d:title>{}</d:title></p>'
 
     def titled(core: str) -> str | None:
@@ -105,7 +99,7 @@ def test_word_files_and_pdfs_say_their_titles(tmp_path: Path) -> None:
     assert read(tmp_path, "a.pdf", pdf([[FULL]])).title is None
 
 
-def test_a_book_is_read_without_its_front_matter(tmp_path: Path) -> None:
+def test_the_front_matter_of_a_book_is_skipped(tmp_path: Path) -> None:
     running = f"<p>{'The lamps were lit again. ' * 30}</p>"
     whole = read(
         tmp_path, "a.epub", epub({"copyright.xhtml": page("<p>All rights reserved.</p>"), "one.xhtml": page(running)})
@@ -114,12 +108,12 @@ def test_a_book_is_read_without_its_front_matter(tmp_path: Path) -> None:
     assert whole.text == ("The lamps were lit again. " * 30).strip()
 
 
-def test_a_book_that_looks_like_nothing_but_front_matter_is_read_whole(tmp_path: Path) -> None:
+def test_a_book_of_front_matter_only_is_read(tmp_path: Path) -> None:
     whole = read(tmp_path, "a.epub", epub({"copyright.xhtml": page("<p>All rights reserved.</p>")}))
     assert whole.text == "All rights reserved."
 
 
-def test_lines_of_a_pdf_are_paragraphs_again(tmp_path: Path) -> None:
+def test_lines_of_a_pdf_are_joined_to_paragraphs(tmp_path: Path) -> None:
     body = [FULL, NEXT, "and all of them waited.", FULL, "the exam-", "ple of the others."]
     pages = [[f"A Book of Lamps {number}", *body, str(number)] for number in range(1, 6)]
     first = f"{FULL} {NEXT} and all of them waited."
@@ -128,11 +122,11 @@ def test_lines_of_a_pdf_are_paragraphs_again(tmp_path: Path) -> None:
     )
 
 
-def test_a_pdf_that_only_its_owner_may_change_is_read(tmp_path: Path) -> None:
+def test_a_pdf_with_an_owner_password_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, "a.pdf", pdf([[FULL]], owner="secret")).text == FULL
 
 
-def test_word_keeps_what_was_inserted_and_drops_what_was_deleted(tmp_path: Path) -> None:
+def test_insertions_in_word_files_are_read_and_deletions_are_skipped(tmp_path: Path) -> None:
     body = (
         paragraph("One &amp; two.")
         + "<w:sdt><w:sdtContent>"
@@ -156,7 +150,7 @@ def test_word_keeps_what_was_inserted_and_drops_what_was_deleted(tmp_path: Path)
         ("pictures.epub", epub({"one.xhtml": page("<img src='a.png'/>")}), "no text in it"),
     ],
 )
-def test_a_whole_file_without_text_says_why(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_files_without_text_are_refused_with_the_reason(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     with pytest.raises(NoTextError, match=said):
         read(tmp_path, name, content)
 
@@ -168,18 +162,18 @@ LAUGHS = "<!ENTITY l0 'ha'>" + "".join(f"<!ENTITY l{number} '{f'&l{number - 1};'
     ("name", "content", "said"),
     [
         ("latin.txt", b"caf\xe9", "invalid UTF-8 at byte 3"),
-        ("empty.pdf", b"", "damaged, or not a PDF"),
-        ("cut.pdf", pdf([[FULL]])[:300], "damaged, or not a PDF"),
-        ("text.docx", b"some text", "damaged, or not a Word file"),
-        ("cut.docx", docx(paragraph(FULL))[:-40], "damaged, or not a Word file"),
-        ("other.docx", packed({"a": "b"}), "not a Word file"),
-        ("broken.docx", docx("<w:p><w:r>"), "damaged, or not a Word file"),
+        ("empty.pdf", b"", "is damaged, or is not a PDF"),
+        ("cut.pdf", pdf([[FULL]])[:300], "is damaged, or is not a PDF"),
+        ("text.docx", b"some text", "is damaged, or is not a Word file"),
+        ("cut.docx", docx(paragraph(FULL))[:-40], "is damaged, or is not a Word file"),
+        ("other.docx", packed({"a": "b"}), "is not a Word file"),
+        ("broken.docx", docx("<w:p><w:r>"), "is damaged, or is not a Word file"),
         ("bomb.docx", docx("", **{"word/styles.xml": f"<!DOCTYPE a [{LAUGHS}]><a>&l9;</a>"}), "DTDForbidden"),
         ("deep.docx", docx("<w:p>" * 20_000 + "</w:p>" * 20_000), "damaged"),
-        ("text.epub", b"some text", "not a zip file"),
+        ("text.epub", b"some text", "is not a readable zip file"),
     ],
 )
-def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+def test_damaged_files_are_refused_with_the_reason(tmp_path: Path, name: str, content: bytes, said: str) -> None:
     with pytest.raises(DataError, match=said) as raised:
         read(tmp_path, name, content)
     assert str(tmp_path / name) in str(raised.value)
@@ -190,18 +184,17 @@ WORDS = st.lists(st.text("abcdefg", min_size=1, max_size=9), min_size=1, max_siz
 
 
 @given(st.lists(st.lists(WORDS, max_size=6), max_size=6))
-def test_joining_lines_loses_and_changes_no_word(pages: list[list[str]]) -> None:
-    """Whatever becomes a paragraph."""
+def test_joining_lines_preserves_all_words(pages: list[list[str]]) -> None:
     words = [word for lines in pages for line in lines for word in line.split()]
     assert join_paragraphs(pages)[0].split() == words
 
 
-def test_a_pdf_whose_font_says_nothing_of_its_letters_is_as_a_scan(tmp_path: Path) -> None:
-    with pytest.raises(NoTextError, match=r"2 of 2 pages: letters that form words of no language.* run text recogn"):
+def test_a_pdf_in_an_unknown_font_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoTextError, match=r"2 of 2 pages: letters that form words of no language.*Run text"):
         read(tmp_path, "a.pdf", pdf([shifted([FULL, NEXT, FULL])] * 2))
 
 
-def test_pages_of_such_a_font_are_left_out_with_their_share(tmp_path: Path) -> None:
+def test_pages_in_an_unknown_font_are_skipped_and_counted(tmp_path: Path) -> None:
     pages = [[FULL, NEXT], shifted([FULL, NEXT, FULL]), shifted([NEXT, FULL, NEXT]), [NEXT, FULL], []]
     whole = read(tmp_path, "a.pdf", pdf(pages))
     assert whole.text == f"{FULL} {NEXT} {NEXT} {FULL}"
@@ -213,14 +206,14 @@ def test_pages_of_such_a_font_are_left_out_with_their_share(tmp_path: Path) -> N
 
 
 def shifted(lines: list[str]) -> list[str]:
-    """As a subset font without a way to Unicode comes out."""
+    """Shift letters as a subset font without a map to Unicode does."""
     return [
         "".join(character if character == " " else chr(ord(character) - 29) for character in line) for line in lines
     ]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.docx", "a.epub"])
-def test_whatever_holds_letters_of_no_language_has_no_text(tmp_path: Path, name: str) -> None:
+def test_unreadable_letters_are_refused_in_every_format(tmp_path: Path, name: str) -> None:
     words = escape(" ".join(shifted([FULL, NEXT.replace(",", ""), FULL])))
     contents = {
         "a.html": f"<p>{words}</p>".encode(),
@@ -231,7 +224,7 @@ def test_whatever_holds_letters_of_no_language_has_no_text(tmp_path: Path, name:
         read(tmp_path, name, contents.get(name, unescape(words).encode()))
 
 
-def test_chapters_without_text_are_named_with_their_share_of_the_book(tmp_path: Path) -> None:
+def test_chapters_without_text_are_reported_with_their_share(tmp_path: Path) -> None:
     chapters: dict[str, str | bytes] = {
         "cover.xhtml": page("<img src='cover.png'/>"),
         "1.xhtml": page(f"<p>{FULL}</p>"),
@@ -248,7 +241,7 @@ def test_chapters_without_text_are_named_with_their_share_of_the_book(tmp_path: 
         "4 of 8 chapters (OPS/2.xhtml, OPS/3.xhtml, OPS/4.xhtml, …)": "no text in it, only pictures or nothing",
         "1 of 8 chapters (OPS/6.xhtml)": "invalid UTF-8 at byte 0",
         "1 of 8 chapters (OPS/7.xhtml)": "letters that form words of no language",
-    }, "a cover is no chapter that is lost"
+    }, "a cover is no lost chapter"
 
 
 @pytest.mark.parametrize(
@@ -259,5 +252,5 @@ def test_chapters_without_text_are_named_with_their_share_of_the_book(tmp_path: 
         ("pictures.docx", docx("<w:p><w:r><w:drawing/></w:r></w:p>")),
     ],
 )
-def test_pages_and_letters_without_text_are_empty(tmp_path: Path, name: str, content: bytes) -> None:
+def test_intact_files_without_words_have_an_empty_text(tmp_path: Path, name: str, content: bytes) -> None:
     assert not read(tmp_path, name, content).text

