@@ -18,7 +18,7 @@ import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
 
-from audit_pipeline.benchmarks.stored_split import SPLIT_VERSION
+from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION
 from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.store.files import read_json, write_json, write_table
 from audit_pipeline.store.paths import DataPaths

@@ -165,7 +165,7 @@ def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Pat
 def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """Print the AUROC of each detector at its default setting, if the file has labels of both sides."""
     labelled = scores.labelled
-    for words in (labelled.labels.describe_not_understood("treated as unknown"), labelled.problem):
+    for words in (labelled.labels.describe_unknown_spellings("treated as unknown"), labelled.problem):
         if words is not None:
             console.print_message(words)
     rows = [

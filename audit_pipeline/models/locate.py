@@ -15,6 +15,7 @@ from audit_pipeline.errors import ModelError, ModelFilesWarning, TransientError
 from audit_pipeline.models import model_files
 from audit_pipeline.models.config import HUB_ID, AdapterFiles, InstalledFile, ModelEntry, TrainedHere
 from audit_pipeline.models.model_files import INDEX_FILE, choose_weight_files
+from audit_pipeline.readers.file_bytes import find_irregular_kind
 from audit_pipeline.readers.hub_faults import hub_faults_as_errors
 from audit_pipeline.store.control_files import require_intact_control
 from audit_pipeline.store.files import read_json

@@ -29,11 +29,10 @@ from audit_pipeline.pipeline.plan import AuditPlan, PairState, Planner, find_pai
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, Product, Stage
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState, find_seen_models
 from audit_pipeline.store.files import read_json_if_whole, write_json
-from audit_pipeline.store.integrity import digest_of_files
+from audit_pipeline.store.integrity import code_digest, digest_of_files, package_versions
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.ledger_records import Entry, PairOutcome
 from audit_pipeline.store.paths import DataPaths, config_dir, is_text_output_allowed, model_page_path
-from audit_pipeline.store.versions import code_digest, package_versions
 from audit_pipeline.tables import COVERAGE, Pair
 from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file
 

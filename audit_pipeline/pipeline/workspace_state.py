@@ -26,8 +26,7 @@ from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, list_earlier_fingerprints
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.needs.provider import SeenIdentities
-from audit_pipeline.scoring.needs.registry import PROVIDERS
+from audit_pipeline.scoring.needs.provider import SeenIdentities, all_providers
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
@@ -38,7 +37,7 @@ from audit_pipeline.store.ledger_records import Entry, Ledger, PairOutcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 from audit_pipeline.tables import CONTROL_TEXTS, DOCUMENTS, Pair, digest, parse_pair
-from audit_pipeline.token_statistics.pair_origin import compute_statistics_version
+from audit_pipeline.token_statistics.cached_texts import compute_statistics_version
 
 T = TypeVar("T")
 
@@ -298,7 +297,7 @@ def _build_seen_model(entry: ModelEntry, seen: SeenIdentities, card: Card, paths
     has_context = isinstance(card.get("context_length"), int)
     before = _read_earlier_fingerprints(entry, tokenizer, paths) if tokenizer else None
     needs: dict[str, Mapping[str, str] | None] = {}
-    for provider in PROVIDERS.values():
+    for provider in all_providers().values():
         if provider.source is not None:
             needs[provider.source] = provider.read_seen_versions(entry, seen, paths)
     return SeenModel(

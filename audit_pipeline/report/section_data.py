@@ -24,8 +24,8 @@ from audit_pipeline.report import document_answers, picture_data, sentences, sum
 from audit_pipeline.report.number_format import cut, format_yes_or_no
 from audit_pipeline.report.pair_results import MAX_ANSWERS, Pair, Results, Row
 from audit_pipeline.statistics.claims import warn_of_few_texts
-from audit_pipeline.statistics.draw_cost import compute_log_cost_of_draws
 from audit_pipeline.statistics.evaluate_options import build_evaluate_command
+from audit_pipeline.statistics.power import compute_log_cost_of_draws
 from audit_pipeline.statistics.roc import compute_roc_points
 from audit_pipeline.tables import PAIR_STATES
 

@@ -20,7 +20,7 @@ import yaml
 
 from audit_pipeline.report.number_format import FILTERS, capitalise_first, format_count_with_noun, format_day
 from audit_pipeline.statistics import claims
-from audit_pipeline.store.control_names import EXPOSED, TWIN
+from audit_pipeline.store.paths import EXPOSED, TWIN
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
 """The verdict of an answer.

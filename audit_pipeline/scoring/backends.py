@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.models.adapters import HeldBase, give_back_memory
+from audit_pipeline.models.adapters import HeldBase, release_unused_memory
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.endpoint_history import record_probe
-from audit_pipeline.models.fingerprint import COUNTING, TEXTS
+from audit_pipeline.models.fingerprint import COUNTING, TEXTS, record_probe
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized, write_card
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, find_endpoint_models
@@ -257,7 +256,7 @@ class Endpoints:
         """
         # These imports load the HTTP client, which models on this machine do not need.
         from audit_pipeline.extras.servers.backend import EndpointBackend  # noqa: PLC0415
-        from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
+        from audit_pipeline.extras.servers.dialects import EndpointClient  # noqa: PLC0415
 
         endpoint = model.entry.endpoint
         if endpoint is None:
@@ -301,8 +300,8 @@ class Endpoints:
 
     def _probe(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.extras.servers.client import read_api_key  # noqa: PLC0415
+        from audit_pipeline.extras.servers.dialects import EndpointClient  # noqa: PLC0415
         from audit_pipeline.extras.servers.probe import probe_endpoint  # noqa: PLC0415
-        from audit_pipeline.extras.servers.prompt_client import EndpointClient  # noqa: PLC0415
 
         # A missing API key is reported before anything is sent.
         read_api_key(endpoint)

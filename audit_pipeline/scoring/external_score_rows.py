@@ -211,7 +211,7 @@ def read_score_rows(file: Path) -> ScoreRows:
         settings=frozenset((meaning["detector"], meaning["parameters"]) for meaning in meanings),
         has_groups=has_groups,
         skipped=tuple(skipped),
-        not_understood=unknown_labels.describe_not_understood("so their rows are skipped"),
+        not_understood=unknown_labels.describe_unknown_spellings("so their rows are skipped"),
     )
 
 

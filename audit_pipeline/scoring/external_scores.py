@@ -254,9 +254,9 @@ def _list_text_notes(
         )
     if contradicting:
         notes.append(_format_contradiction(rows.texts, contradicting))
-    if has_text and len(rows.texts) > MOST_COMPARED:
+    if has_text and len(rows.texts) > MAX_COMPARED:
         notes.append(
-            f"near-duplicates of members and non-members were not searched: there are more than {MOST_COMPARED:,} texts"
+            f"near-duplicates of members and non-members were not searched: there are more than {MAX_COMPARED:,} texts"
         )
     return notes
 

@@ -32,7 +32,6 @@ from audit_pipeline.store.files import cast_to_columns, table_from_rows
 from audit_pipeline.store.integrity import table_version
 from audit_pipeline.store.ledger import LineageStep, record_entry
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.store.versions import table_version
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.cached_texts import (
     build_pair_origin,

@@ -20,9 +20,8 @@ from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError, escape_unprintable
 from audit_pipeline.readers import text_rows
 from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
-from audit_pipeline.readers.file_bytes import find_irregular_kind
+from audit_pipeline.readers.file_bytes import BROKEN_LINK, VANISHED, find_irregular_kind, is_unicode
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
-from audit_pipeline.readers.regular_files import BROKEN_LINK, VANISHED, find_irregular_kind, is_unicode
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_single_document, read_document
 from audit_pipeline.sources import base

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
-from audit_pipeline.readers.archives import read_wheel_member
-from audit_pipeline.readers.pip_settings import read_configured_index
+from audit_pipeline.readers.distributions import read_configured_index, read_wheel_member
 from audit_pipeline.sources import base
 
 PASSAGES = "passages"

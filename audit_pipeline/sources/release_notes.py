@@ -19,8 +19,7 @@ from pydantic import Field
 
 from audit_pipeline.config.validation import Distinct
 from audit_pipeline.errors import SourceError
-from audit_pipeline.readers.archives import Archive, read_members
-from audit_pipeline.readers.pip_settings import read_configured_index
+from audit_pipeline.readers.distributions import Archive, read_configured_index, read_members
 from audit_pipeline.sources import base
 
 NAME = "release_notes"
@@ -135,7 +134,7 @@ def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -
     title = f"{project.title} {release.version}"
     if release.problem is not None:
         return base.LeftOut(title, release.problem)
-    text = rst_to_text(release.markup, titles)
+    text = convert_rst_to_text(release.markup, titles)
     if not text:
         return base.LeftOut(title, "no text")
     return base.Document(

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from audit_pipeline.splits import blind_controls as blind
 from audit_pipeline.splits.blind_controls import BlindControl
-from audit_pipeline.splits.evaluation_texts import select_labelled_examples
+from audit_pipeline.splits.evaluation_split import AssessedSplit, select_labelled_examples
 from audit_pipeline.statistics import intervals, roc
 from audit_pipeline.statistics.claims import ClaimLevel, SplitVerdict
 from audit_pipeline.statistics.score_columns import Key, ScoreColumn, build_score_column, build_score_columns

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.splits.evaluation_texts import read_examples
+from audit_pipeline.splits.evaluation_split import read_examples
 from audit_pipeline.statistics import conformal
 from audit_pipeline.statistics.claims import ClaimLevel
 from audit_pipeline.statistics.contamination_rate import (

@@ -18,11 +18,11 @@ from written import read_all
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.extras.servers.dialects import EndpointClient
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized
 from audit_pipeline.pipeline.dagster.resources import COMMAND_TAG, TOKENS_TAG
-from audit_pipeline.scoring.used_endpoints import Endpoints, estimate_probe_tokens
+from audit_pipeline.scoring.backends import Endpoints, estimate_probe_tokens
 from audit_pipeline.store.files import read_json
 from audit_pipeline.tables import SCORES
 from audit_pipeline.warehouse.query import open_read_only

@@ -175,7 +175,7 @@ def write_all_kinds(workspace: Workspace) -> DataFolder:
     entry = ReferenceEntry(name="notes", path=corpus, language="en", licence="none")
     build_frequencies(entry, model, paths, LineageStep.now("run", "token_frequencies", "1"))
     _write_control(paths)
-    roll_day(paths, date(2026, 3, 1))
+    move_reference_day(paths, date(2026, 3, 1))
     return DataFolder(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
 
 

@@ -12,6 +12,7 @@ import click
 
 from audit_pipeline.cli import shared_options
 from audit_pipeline.cli.run_setup import get_writable_paths, publish
+from audit_pipeline.cli.shared_options import GO_ON, ListedCommand, Section
 from audit_pipeline.extras.chat import DRAWS, PASSAGES
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns, Row

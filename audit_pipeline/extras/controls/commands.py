@@ -11,9 +11,15 @@ from typing import Any
 import click
 
 from audit_pipeline.cli import audit_output, run_setup
-from audit_pipeline.cli.listed_command import GO_ON, PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import build_estimate_formatter, format_detector_cell, print_next_commands
-from audit_pipeline.cli.shared_options import device_option, table_output_options
+from audit_pipeline.cli.shared_options import (
+    GO_ON,
+    PASSES_KEPT,
+    ListedCommand,
+    Section,
+    device_option,
+    table_output_options,
+)
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest

@@ -15,7 +15,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.builders.templated import build_question_context
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.cli import run_setup
-from audit_pipeline.cli.listed_command import record_exit_state
+from audit_pipeline.cli.shared_options import record_exit_state
 from audit_pipeline.config.problems import split_names
 from audit_pipeline.errors import ConfigError, DataError, escape_unprintable
 from audit_pipeline.extras.corpora import item_verdicts, model_results, overlap_tables

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli import shared_options
-from audit_pipeline.cli.listed_command import SHARDS_KEPT, ListedCommand, Section
 from audit_pipeline.cli.run_setup import resolve_model_option
+from audit_pipeline.cli.shared_options import SHARDS_KEPT, ListedCommand, Section
 from audit_pipeline.pipeline import console
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 

@@ -19,9 +19,9 @@ from huggingface_hub import HfApi
 
 from audit_pipeline.errors import DataError, escape_unprintable, to_one_line
 from audit_pipeline.readers import hub_faults
+from audit_pipeline.readers.file_bytes import find_irregular_kind
 from audit_pipeline.readers.formats import SUFFIXES, compute_file_digest, has_row_format, open_texts
-from audit_pipeline.readers.regular_files import find_irregular_kind
-from audit_pipeline.readers.row_formats.json_lines import parse_json_row
+from audit_pipeline.readers.row_formats.lines import parse_json_row
 from audit_pipeline.readers.text_rows import Row, Skipped, TextRow, UnreadableFileError, read_text_row
 from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.config import require_source

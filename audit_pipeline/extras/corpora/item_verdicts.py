@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from audit_pipeline import tables
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.statistics.group_means import bound_mean_error
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.statistics.roc import Bools, Floats
 from audit_pipeline.statistics.share_bounds import Rate, compute_difference_interval, estimate_grouped_rate
-from audit_pipeline.statistics.ties import bound_mean_error
 from audit_pipeline.store.ledger import has_entries, read_latest_run
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import iterate_partitions, read

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli import run_setup, shared_options
-from audit_pipeline.cli.listed_command import ListedCommand, Section
+from audit_pipeline.cli.shared_options import ListedCommand, Section
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.cli import run_setup, shared_options
-from audit_pipeline.cli.listed_command import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.cli.output import estimate_seconds, format_estimated_time, print_run_resources, print_sending_plan
+from audit_pipeline.cli.shared_options import PASSES_KEPT, ListedCommand, Section
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX, command_output
 from audit_pipeline.extras.extraction.command_output import GenerationOptions

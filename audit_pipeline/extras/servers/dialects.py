@@ -18,7 +18,7 @@ from pydantic import Field
 
 from audit_pipeline.extras.servers import dialect_interface as interface
 from audit_pipeline.extras.servers.client import PATIENCE, Client, ServerAnswer, ServerRequest
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryPolicy
 from audit_pipeline.models.server_settings import DialectName, Endpoint
 from audit_pipeline.models.usage_budget import Budget
 

@@ -16,7 +16,7 @@ from audit_pipeline.extras.servers import dialect_interface
 from audit_pipeline.extras.servers.client import OversizedError, RefusedError, ServerRequest
 from audit_pipeline.extras.servers.dialect_interface import Answer, AnswerDetail, AnswerPart, Prompt
 from audit_pipeline.extras.servers.dialects import EndpointClient
-from audit_pipeline.http.retry import NO_RETRY, RetryPolicy
+from audit_pipeline.http.faults import NO_RETRY, RetryPolicy
 from audit_pipeline.models.fingerprint import COUNTING, TEXTS, Probe, find_largest_deviation, is_different_model
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, window_and_stride

@@ -15,6 +15,7 @@ import numpy as np
 from audit_pipeline.extras.unlearning import measures
 from audit_pipeline.statistics import intervals
 from audit_pipeline.statistics.evaluation import compare_aurocs
+from audit_pipeline.statistics.group_means import compute_group_means, merge_tied_means
 from audit_pipeline.statistics.roc import Bools, Floats, compute_roc_points
 from audit_pipeline.statistics.share_bounds import describe_interval_method, estimate_grouped_rate
 from audit_pipeline.tables import ComparedModel, ComparedSide

@@ -296,7 +296,7 @@ def resolve_relative_cutoffs(
         return benchmarks
     if not refresh:
         ensure_reference_day(paths)
-    elif roll_day(paths, utc_today()):
+    elif move_reference_day(paths, utc_today()):
         on_step(f"relative cutoff dates are now computed from {utc_today()}")
     resolved = load_benchmarks()
     return [resolved[spec.name] for spec in benchmarks]

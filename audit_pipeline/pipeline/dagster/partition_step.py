@@ -6,7 +6,7 @@ planned, so the UI shows exactly the failed cells as failed. Cells that never be
 finished cells are kept. Each cell has its own data version, because Dagster would use one version for all cells of a
 run (dagster #34013).
 
-A cell that fails with a transient error is tried again, by the policy of http/retry.py. The log of the run shows the
+A cell that fails with a transient error is tried again, by the policy of http/faults.py. The log of the run shows the
 attempts.
 """
 
@@ -29,8 +29,7 @@ from audit_pipeline import errors
 from audit_pipeline.benchmarks.built_benchmark import require_matching_control
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import UnansweredError, to_one_line
-from audit_pipeline.http.faults import is_transient_fault, iterate_causes
-from audit_pipeline.http.retry import RetryPolicy, build_retryer
+from audit_pipeline.http.faults import RetryPolicy, build_retryer, is_transient_fault, iterate_causes
 from audit_pipeline.pipeline.dagster.cell_events import CellEvents, SkippedCell, list_checks
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.plan import Planner

@@ -28,7 +28,7 @@ from audit_pipeline.pipeline.dagster.resources import REASON_TAG, build_remainin
 from audit_pipeline.pipeline.plan import AuditPlan, Planner, Step
 from audit_pipeline.pipeline.stage import PAIR, SOURCE, Product, Stage
 from audit_pipeline.pipeline.workspace_state import Scope
-from audit_pipeline.scoring.used_endpoints import Endpoints
+from audit_pipeline.scoring.backends import Endpoints
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 
 

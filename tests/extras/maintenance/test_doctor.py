@@ -120,7 +120,7 @@ def test_a_flipped_bit_in_any_kind_of_file_is_named(kept: Workspace, tmp_path: P
     build_warehouse(paths)
     write_json(paths.load_check("of a model"), {"found": {"shared_prefix": False}})
     write_json(paths.published, {"code": "c"})
-    manifest = next(paths.root.rglob(KEPT_MANIFEST))
+    manifest = next(paths.root.rglob(STORED_MANIFEST))
     control = paths.control_version("check", "v1")
     # Files of one folder are reported by the name of the folder, so they are damaged in different rounds.
     rounds: list[dict[Path, Path | None]] = [

@@ -28,7 +28,7 @@ from audit_pipeline.extras.maintenance.forgetting import (
 from audit_pipeline.models.converted_files import conversion_folder
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.scoring.needs.registry import list_derived_texts
+from audit_pipeline.scoring.needs.provider import list_derived_texts
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import LineageStep, read_ledger

@@ -13,7 +13,7 @@ from tiny_models import forward_of, tokenized
 from audit_pipeline.extras.servers.backend import EndpointBackend
 from audit_pipeline.extras.servers.dialects import EndpointClient
 from audit_pipeline.extras.servers.probe import ProbeResult, probe_endpoint
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryPolicy
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.usage_budget import Budget
 from audit_pipeline.token_statistics.forward import ForwardPass

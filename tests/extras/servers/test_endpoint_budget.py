@@ -14,7 +14,7 @@ from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage, find_endpoint_models
-from audit_pipeline.pipeline.dagster.tags import COMMAND_TAG, build_remaining_budget_config, note_spent
+from audit_pipeline.pipeline.dagster.resources import COMMAND_TAG, build_remaining_budget_config, note_spent
 from audit_pipeline.scoring.backends import Endpoints
 
 

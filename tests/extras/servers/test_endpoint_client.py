@@ -20,7 +20,7 @@ from profiles import max_examples
 from audit_pipeline.errors import BudgetError, ModelError, TransientError, UnansweredError
 from audit_pipeline.extras.servers.client import RefusedError, ServerAnswer, ServerRequest
 from audit_pipeline.extras.servers.dialects import EndpointClient
-from audit_pipeline.http.retry import RetryPolicy
+from audit_pipeline.http.faults import RetryPolicy
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget, Limits, Usage
 
