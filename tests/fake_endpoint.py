@@ -65,6 +65,7 @@ class FakeEndpoint(BadServer):
 
     def __init__(self, model: TokenizedModel, forward: ForwardPass) -> None:
         super().__init__(otherwise=self._reply)
+        self.url = f"{self.url}/v1"
         self.model = model
         self.forward = forward
         self.best = 20
@@ -76,10 +77,6 @@ class FakeEndpoint(BadServer):
         self.off_by = 0
         self.next: list[Answer] = []
         self.bend: Callable[[Json, Json], Json] = lambda answer, body: answer
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/v1"
 
     def bodies(self) -> list[Json]:
         """Return the bodies of the requests so far, without the requests for the list of models."""

@@ -255,7 +255,8 @@ def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: 
             if fault.keys:
                 faults.append(fault)
             else:
-                faults.append(Fault(fault.keys, f"{fault.words.rstrip('.')}.{days}"))
+                words = f"{fault.words.rstrip('.')}.{days}" if days else fault.words
+                faults.append(Fault(fault.keys, words))
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):

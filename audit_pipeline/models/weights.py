@@ -329,7 +329,7 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
     weights.
     """
     assert tokenized.located.gguf is not None
-    notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}. Later runs use the result.")
+    notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}")
     with cache_gguf_parsing():
         model = _load_pretrained(
             tokenized,

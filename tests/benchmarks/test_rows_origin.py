@@ -135,5 +135,7 @@ def test_a_file_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found.provenance["wheel"] == {wheel.name: sha256(wheel)}
     assert has_remote_rows(spec)
     gone = templated_spec(path=None, split=None, package={**package, "file": "made_items/gone.jsonl"})
-    with pytest.raises(SourceError, match=r"made_items-1.0-py3-none-any.whl holds no file made_items/gone.jsonl"):
+    with pytest.raises(
+        SourceError, match=r"made_items-1.0-py3-none-any.whl does not contain the file made_items/gone.jsonl"
+    ):
         read(gone, tmp_path)

@@ -78,7 +78,7 @@ def test_an_error_that_names_a_file_of_the_package_suggests_init(workspace: Work
     workspace.monkeypatch.setattr(paths, "SHIPPED", workspace.root)
     said = workspace.run(*command).stderr
     assert "no benchmark 'maed' in config/benchmarks.yaml; did you mean made" in said
-    assert "`corpus-audit init` creates your own workspace" in said
+    assert "Run 'corpus-audit init" in said
     # The hint appears only if the error names a file of the configuration.
     assert "corpus-audit init" not in workspace.run("sql", "SELECT 1").stderr
 

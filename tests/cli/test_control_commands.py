@@ -43,7 +43,7 @@ def test_unusable_controls_and_studies_are_refused(with_control: Workspace, tmp_
         (("control",), "there is no control 'instrument_check' in config/controls.yaml; configured: check, lone"),
         (("control", "lone"), "the control lone has no model or no benchmark: add it to config/models.yaml"),
         (("study", "rate"), "there is no study 'rate' in config/studies.yaml; did you mean rates?"),
-        (("score", "--model", "exposed", *texts), "exposed has not been trained yet: corpus-audit control check"),
+        (("score", "--model", "exposed", *texts), "exposed has not been trained yet. Run: corpus-audit control check"),
     ):
         assert message in error_of(with_control.run(*arguments))
     assert not with_control.runs()

@@ -209,6 +209,6 @@ def test_a_dry_run_with_workers_says_what_is_not_known_here(extract: Extract) ->
     pytest.importorskip("ray")
     planned = extract("--dry-run", "--engine", "ray", "--workers", "3", "--device", "cuda")
     assert planned.exit_code == 0, planned.stderr
-    assert "time not known" in planned.stdout
+    assert "Estimated time: not known" in planned.stdout
     assert "on a Ray cluster, with 3 workers. The time is not known" in planned.stdout
     assert "The weights take" not in planned.stdout

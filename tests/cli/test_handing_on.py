@@ -41,8 +41,8 @@ def test_a_refused_export_is_one_line_and_writes_nothing(
     for options, message in (
         (("--export", "other", *out), "the benchmark other_8 has not been built yet"),
         (("--export", "mdae", *out), "there is no benchmark 'mdae' in config/benchmarks.yaml; did you mean made"),
-        (("--export", "made", "--push", "made", *out), "give it as owner/name"),
-        (("--export", "made", "--push", "a/b", *out), "no token for the hub: set HF_TOKEN"),
+        (("--export", "made", "--push", "made", *out), "Use the form owner/name"),
+        (("--export", "made", "--push", "a/b", *out), "no token for the hub. Set HF_TOKEN"),
         (("--export", "made", "--build", "made", *out), "--build cannot be combined with --export"),
         (out, "require --export NAME"),
         (("--export", "made"), "--export requires --out FOLDER"),

@@ -74,7 +74,7 @@ def test_refused_models_raise_errors_and_are_not_requested_again(
     gated, revision, none, pickle, stranger, nobody, let_in = call_in_process("locate", *asked, *with_tokens)
     assert "maker/gated is gated: accept its terms on the hub and set HF_TOKEN" in gated["error"]
     assert "maker/open@v9 has no revision v9" in revision["error"]
-    assert "maker/none is not on the hub, or is private: check the name, or set HF_TOKEN" in none["error"]
+    assert "maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN" in none["error"]
     assert "maker/pickled contains no weights as safetensors. Pickled weights" in pickle["error"]
     assert not hub.asked("pytorch_model.bin", "HEAD")
     assert not hub.asked("pytorch_model.bin")
@@ -122,7 +122,7 @@ def test_transient_faults_are_retried_or_reported(
 
     # The incomplete download does not count as a model, and the next run completes it.
     [offline] = call_in_process("locate", ("maker/reset", None), HF_HUB_OFFLINE="1")
-    assert "maker/reset is not whole in the local hub cache, and HF_HUB_OFFLINE is set: go online" in offline["error"]
+    assert "maker/reset is not complete in the local hub cache, and HF_HUB_OFFLINE is set: unset it" in offline["error"]
     assert offline["transient"] is False
     [again] = call_in_process("locate", ("maker/reset", None))
     assert files_of(Path(again["folder"])) == files

@@ -97,8 +97,10 @@ SPLIT = {
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_texts_are_split_by_the_rule_in_the_gguf(name: str, tmp_path: Path) -> None:
-    split = load_with_rule(tmp_path, name).tokenizer.backend.pre_tokenizer
-    assert [TEXT[start:end] for _, (start, end) in split.pre_tokenize_str(TEXT)] == SPLIT[name]
+    # The second load reads the stored conversion.
+    for _ in range(2):
+        split = load_with_rule(tmp_path, name).tokenizer.backend.pre_tokenizer
+        assert [TEXT[start:end] for _, (start, end) in split.pre_tokenize_str(TEXT)] == SPLIT[name]
 
 
 @pytest.mark.parametrize("name", sorted(SPLIT_RULES.keys() & GGUF_PRE_TOKENIZER_SPLITS.keys()))

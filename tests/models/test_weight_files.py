@@ -161,6 +161,8 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
         (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "to no shard are not read: more", True),
         (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}; not read: {OTHER}", False),
         (False, write_later("pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
+        (False, write_later("consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),
+        (False, write_later("q4.gguf"), "not read: q4.gguf (newer)", False),
         (False, write_later("optimizer.pt"), None, False),
         (False, copy_file("model.safetensors", "consolidated.safetensors"), "not read: consolidated.saf", False),
     ],

@@ -57,7 +57,7 @@ def test_only_regular_files_are_opened(strange: Path, name: str, kind: str | Non
             open_regular_file(path)
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".xlsx"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".arrow", ".xlsx"])
 def test_a_pipe_of_rows_is_refused(tmp_path: Path, suffix: str) -> None:
     pipe = tmp_path / f"rows{suffix}"
     os.mkfifo(pipe)

@@ -218,12 +218,22 @@ def test_every_row_is_read_or_skipped_once(values: list[str], tmp_path_factory: 
         assert sorted([row.index for row in texts] + [row.index for row in skipped]) == list(range(len(values)))
 
 
+def test_a_compressed_jsonl_has_the_locations_and_indices_of_the_plain_file(tmp_path: Path) -> None:
+    lines = b'{"input": "first"}\n\n{"input": "broken"\n{"input": "last"}'
+    plain = read_rows(written(tmp_path, "t.jsonl", lines))
+    packed = read_rows(written(tmp_path, "t.jsonl.gz", gzip.compress(lines)))
+    assert [dict(row.values) for row in packed.rows] == [dict(row.values) for row in plain.rows]
+    assert [row.location for row in packed.rows] == ["t.jsonl.gz:1", "t.jsonl.gz:4"]
+    assert [row.index for row in packed.skipped] == [row.index for row in plain.skipped] == [1]
+
+
 def test_a_damaged_gz_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(b'{"input": "text"}\n' * 5000)
     damaged = packed[:60] + bytes(byte ^ 255 for byte in packed[60:80]) + packed[80:]
     for content in (packed[: len(packed) // 2], b"not compressed at all", damaged):
         with pytest.raises(DataError, match=r"t.jsonl.gz: is not a readable .gz file"):
             read_rows(written(tmp_path, "t.jsonl.gz", content))
+    assert len(read_rows(written(tmp_path, "t.jsonl.gz", packed)).rows) == 5000
 
 
 @pytest.mark.parametrize("name", ["t.jsonl.gz", "t.txt", "t.csv"])

@@ -263,7 +263,7 @@ def test_what_was_not_audited(audited: Folder) -> None:
         f"tiny-125m notes_32 failed it said {SCRIPT} at token statistics, 2026-03-03 09:00:00 UTC 2026-03-02 r<7>",
         "new <b> speeches_64 not in the configuration not applicable there is no such model at scores, "
         "2026-03-03 09:00:00 UTC never r8",
-        "tiny-125m speeches_64 stale the benchmark was rebuilt since 2026-03-01 run-0-speeches_64",
+        "tiny-125m speeches_64 stale the benchmark was rebuilt 2026-03-01 run-0-speeches_64",
     ):
         assert told in page.text
     assert "of an earlier build: audit again" in page.text

@@ -116,7 +116,7 @@ def expect_tables(file: Path) -> Given:
     for text in texts.values():
         if text["split"] is not None and splits.setdefault(text["group"], text["split"]) != text["split"]:
             raise DataError(f"{text['location']}: the group {text['group']} is in both splits.")
-    spelt = labels.describe_not_understood("so their rows are skipped")
+    spelt = labels.describe_unknown_spellings("so their rows are skipped")
     return {
         "scores": [(*key, *replace_infinite(key, scores)) for key in scores if key[0] in kept],
         # A group is in the split that any of its texts names.

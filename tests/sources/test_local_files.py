@@ -203,7 +203,7 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     ]
     found = reasons(fetched)
     assert found["rows.jsonl!1 of 9 dates"] == (
-        "cannot be read, so these texts have no date (rows.jsonl:4: 'c. 2021' is not a date that can be read). "
+        "cannot be read, so these texts have no date (rows.jsonl:4: 'c. 2021' is not a readable date). "
         "Write dates as 2024-05-31, 2024-05 or 2024."
     )
     assert found["rows.jsonl#5"] == "rows.jsonl:6: column 'book' names no group"
@@ -227,7 +227,7 @@ def test_every_row_format_and_saved_data_sets_are_read(tmp_path: Path) -> None:
     assert by_file.pop("rows.csv") == ["another"], "the first row has an additional field and is reported"
     names = [*(f"rows{suffix}" for suffix in ROW_SUFFIXES if suffix != ".csv"), "inside/saved"]
     assert by_file == {name: [row["text"] for row in rows] for name in names}
-    assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
+    assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields, but the header has 2"
     assert reasons(fetched)["lines.txt.gz"].startswith("its format is not one of ")
     whole = fetch_local_files(settings(tmp_path / "inside" / "saved"))
     assert [document.name for document in whole.documents] == ["saved#0", "saved#1"]

@@ -66,7 +66,7 @@ def test_passages_are_read_from_a_pinned_wheel(configured: FakeIndex, tmp_path: 
     ("changes", "reason"),
     [
         ({"version": "3.0"}, "lists no wheel of version 3.0"),
-        ({"file": "songs/gone.py"}, "holds no file songs/gone.py"),
+        ({"file": "songs/gone.py"}, "does not contain the file songs/gone.py"),
         ({"file": "songs/picture.png"}, "can't decode"),
     ],
 )

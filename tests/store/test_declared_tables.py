@@ -94,9 +94,9 @@ def test_rows_that_violate_the_declaration_are_not_written(tmp_path: Path) -> No
     for wrong, words in (
         (rows().drop_columns(["number"]), "columns are missing: number"),
         (rows(model=None), "column model contains a null"),
-        (rows(number=-0.1), "made: column number holds a value below 0"),
-        (rows(number=1.3), "made: column number holds a value above 1"),
-        (rows(quoted="another"), "made: column quoted holds 'another', which is none of words, secret"),
+        (rows(number=-0.1), "made: column number contains a value below the minimum 0"),
+        (rows(number=1.3), "made: column number contains a value above the maximum 1"),
+        (rows(quoted="another"), "made: column quoted contains 'another', but the allowed values are words, secret"),
     ):
         with pytest.raises(DataError, match=words):
             store.write(paths, step, MADE, PAIR, wrong, upstream={})

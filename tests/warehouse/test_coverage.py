@@ -87,7 +87,7 @@ def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
 
 def test_changed_model_files_make_pairs_stale_until_they_are_back(live: Audited) -> None:
     live.folder.write_card("tiny-125m", "another", first_loaded_at=(DAY + timedelta(days=2)).isoformat())
-    changed = ("stale", "the model's files changed since")
+    changed = ("stale", "the model's files changed")
     assert live.changed() == {("tiny-125m", benchmark): changed for benchmark in BENCHMARKS}
     # Back to the first files: no card tells, since theirs is an old one, but the run that used them does.
     live.folder.write_audit("notes_32", "tiny-125m", "back", DAY + timedelta(days=3))

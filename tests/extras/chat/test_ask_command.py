@@ -126,7 +126,7 @@ def test_impossible_requests_are_refused_and_nothing_is_sent(workspace: Workspac
         (["--model", "talker"], "Give either --texts FILES or --benchmark NAME."),
         (["--model", "talker", "--texts", books, "--rungs", "ladder"], "Unknown prompt style 'ladder'"),
         (["--model", "talker", "--texts", books, "--outputs", "x.jsonl", "--dry-run"], "--outputs sends no prompts"),
-        (["--model", "talker", "--texts", books, "--name", "a|b"], "cannot name a benchmark"),
+        (["--model", "talker", "--texts", books, "--name", "a|b"], "cannot be the name of a benchmark"),
         (["--model", "talker", "--texts", books / "short.txt"], "All audited documents have fewer than 90 words"),
         (["--model", "talker", "--benchmark", "none"], "none"),
     ):

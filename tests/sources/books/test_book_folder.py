@@ -233,9 +233,9 @@ def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
     ]
     assert entries[1].dating == Dating(date(1900, 2, 28), date(1900, 2, 1))
     assert [(item.part, item.reason.partition(";")[0]) for item in left_out] == [
-        ("books.csv:9", "has 2 fields where the header has 7"),
+        ("books.csv:9", "has 2 fields, but the header has 7"),
         ("books.csv:4 (c.txt)", "no date of first publication. Fill in 'published'."),
-        ("books.csv:5 (d.txt)", f"'published': 'last year' is not a date that can be read. {DATE_ADVICE}"),
+        ("books.csv:5 (d.txt)", f"'published': 'last year' is not a readable date. {DATE_ADVICE}"),
         ("books.csv:6 (e.txt)", "'language' is not an ISO 639 code such as en: 'English'"),
         ("books.csv:7", "column 'file' is empty"),
         ("books.csv:8 (a.txt)", "an earlier row describes the same book and is used: books.csv:2"),
