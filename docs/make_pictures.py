@@ -68,7 +68,7 @@ PICTURES = (
 
 def compute_report_version(package: Path = ROOT / "audit_pipeline") -> str:
     """Return a digest of the templates, queries, sentences and plots that make the report's pages."""
-    folders = [package / "report", *(path.parent for path in sorted((package / "extras").glob("*/section.py")))]
+    folders = [package / "report", *(path.parent for path in sorted((package / "extras").glob("*/*section.py")))]
     files = {file for folder in folders for file in folder.rglob("*") if file.name.endswith(_DRAWN)}
     files |= {package / "report" / "plots.py", package / "report" / "pictures.py"}
     return _digest((file.relative_to(package).as_posix(), file.read_bytes()) for file in sorted(files))

@@ -257,7 +257,7 @@ def _require_comparison(file: Path, external_scores: ExternalScores, findings: F
     has_group_tests = None in tested_labels or (external_scores.names_splits and MEMBER in tested_labels)
     if has_group_tests or has_metrics:
         return
-    notes = "".join(f" Note: {note}." for note in external_scores.notes)
+    notes = "".join(f" Note: {note.rstrip('.')}." for note in external_scores.notes)
     raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(external_scores)}{notes}")
 
 

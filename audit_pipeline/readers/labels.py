@@ -80,7 +80,7 @@ class LabelReader:
         The message quotes the spellings by ``repr``, so that control characters have no effect on a terminal.
 
         Args:
-            consequence: A phrase about the treatment of these labels, such as ``taken as unknown``.
+            consequence: A phrase about the treatment of these labels, such as "treated as unknown".
         """
         if not self.not_understood:
             return None

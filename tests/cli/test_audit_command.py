@@ -212,3 +212,22 @@ def test_the_json_of_an_audit_has_the_values_of_its_table(
     assert document["report"] == str(audited_copy.paths.report)
     plans = answered(audited_copy.run(*arguments, "--dry-run", "--json"))["plans"]
     assert [(row["benchmark"], row["to_run"], row["tokens"]) for row in plans] == [("made_8", 0, 0), ("made_12", 0, 0)]
+
+
+@pytest.mark.usefixtures("few_detectors")
+def test_rows_of_a_user_are_audited_with_their_columns(workspace: Workspace, tmp_path: Path) -> None:
+    rows = [
+        {"body": made_text(f"{year} {place}", 30), "day": f"{year}-05-01", "book": f"{year} {place // 2}"}
+        for year in (2019, 2025)
+        for place in range(6)
+    ]
+    undated = {"body": "undated", "day": "May", "book": "x"}
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, [*rows, undated])))
+    columns = {"text_column": "body", "date_column": "day", "group_column": "book"}
+    workspace.write_config("sources", {"local_files": {"path": str(tmp_path / "own.jsonl"), **columns}})
+    workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
+    result = workspace.run("audit", "--model", "tiny", "--benchmark", "own")
+    assert "own.jsonl!1 of 13 dates: cannot be read" in result.stderr
+    assert "own_8: screening only" in told(result)
+    groups = set(read_built(workspace.paths, "own_8").examples.column("group").to_pylist())
+    assert groups == {row["book"] for row in rows}

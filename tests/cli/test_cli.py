@@ -71,6 +71,23 @@ def test_lists_have_at_most_100_columns(command: str) -> None:
     assert [line.split()[0] for line in lines[1:]] == [row[command.removesuffix("s")] for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "command", "message"),
+    [
+        ("models", "models: [", ("models",), "is not valid YAML"),
+        ("benchmarks", "benchmarks: {}", ("audit", "--model", "tiny", "--benchmark", "made"), "holds no family"),
+        ("sources", "release_notes: 3", ("benchmarks", "--build", "made"), "section release_notes: must be a mapping"),
+    ],
+)
+def test_unusable_configurations_are_refused_with_the_file(
+    workspace: Workspace, file: str, content: str, command: tuple[str, ...], message: str
+) -> None:
+    workspace.write_config(file, content)
+    error = error_of(workspace.run(*command))
+    assert message in error
+    assert f"{file}.yaml" in error
+
+
 def test_unwritable_paths_are_an_error_in_one_line(workspace: Workspace, tmp_path: Path) -> None:
     texts = texts_file(tmp_path, "a text")
     result = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", texts / "below" / "o.parquet")

@@ -18,6 +18,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def query():
     duckdb.connect().execute("SELECT count(*) FROM range(1000000000000) t(i) WHERE i % 7 = 3").fetchall()
 
+def sleep():
+    time.sleep(600)
+
 def make_another_error():
     try:
         time.sleep(600)
@@ -28,7 +31,7 @@ def make_another_error():
 @click.argument("name")
 def work(name):
     print("ready", flush=True)
-    {"query": query, "another error": make_another_error}[name]()
+    {"query": query, "sleep": sleep, "another error": make_another_error}[name]()
 
 main(["work", sys.argv[1]])
 """
@@ -39,6 +42,7 @@ main(["work", sys.argv[1]])
     [
         (signal.SIGTERM, "query", 143),
         (signal.SIGINT, "query", 130),
+        (signal.SIGTERM, "sleep", 143),
         (signal.SIGTERM, "another error", 143),
     ],
 )

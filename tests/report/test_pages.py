@@ -271,6 +271,12 @@ def test_what_was_not_audited(audited: Folder) -> None:
     assert (own.pairs, {row.model for row in own.not_done}) == (2, {TINY})
 
 
+def test_a_grid_of_the_largest_size_is_shown(folder: Folder, tmp_path: Path) -> None:
+    models = [f"model-{number}" for number in range(MAX_GRID_MODELS)]
+    build_warehouse(folder.paths, config=write_config(tmp_path / "config", models))
+    assert 'id="coverage-grid"' in reports_of(folder).pages["across"].html
+
+
 def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_path: Path) -> None:
     models = [f"model-{number}" for number in range(MAX_GRID_MODELS + 1)]
     build_warehouse(folder.paths, config=write_config(tmp_path / "config", models))

@@ -54,7 +54,7 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
     target = removal.target
     if removal.dead_runs:
         console.print_message(
-            f"marked {len(removal.dead_runs)} dead run(s) of this machine as failed, and freed their slots"
+            f"marked {len(removal.dead_runs)} dead run(s) of this machine as failed, and released their locks"
         )
     rows = removal.list_kinds()
     if removal.had_partition:

@@ -259,7 +259,7 @@ def read_document_values(
             references.add(tuple(sorted(item for item in entry.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
                 return _build_empty_document_values(
-                    "the extractions did not all use the same reference model, or all use none"
+                    "not all extractions used the same reference model, or all of them none"
                 )
             rows_by_model[role] = _read_extraction(entry, paths)
         documents = _join_rows_by_document(rows_by_model)

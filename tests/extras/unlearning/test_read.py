@@ -166,7 +166,7 @@ def test_reproduced_documents_need_no_extraction_of_the_model_before(tmp_path: P
         ({}, {"tokens": 20}, "the extractions of b used different windows for the models"),
         ({}, {"model_fingerprint": "of an earlier model"}, "extraction of after on b was run with other weights"),
         ({}, {"benchmark_digest": "an earlier one"}, "extraction of after on b was run on another build of it"),
-        ({"upstream": SMALL}, {}, "the extractions did not all use the same reference model, or all use none"),
+        ({"upstream": SMALL}, {}, "not all extractions used the same reference model, or all of them none"),
         ({"upstream": SMALL}, {"upstream": SMALL}, None),
         ({"share": None}, {"share": None}, "no document is as long as a window"),
     ],
