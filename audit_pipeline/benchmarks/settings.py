@@ -252,7 +252,7 @@ class FamilySettings(StrictSettings):
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """Return the sources of the documents. Benchmarks of rows have none."""
+        """Return the names of the documents' sources. Benchmarks that are built from labelled rows have none."""
         return ()
 
     @property
@@ -386,7 +386,7 @@ class BenchmarkSpec:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Return the sources of the documents. Benchmarks of rows have none."""
+        """Return the names of the documents' sources. Benchmarks that are built from labelled rows have none."""
         return self.settings.source_names
 
     @property

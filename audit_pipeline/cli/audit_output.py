@@ -120,8 +120,9 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     calibration = documents["calibration_groups_in_all"]
     if calibration not in (None, compared):
         yield (
-            f"Each document was compared with the calibration documents that have at least as many texts: at least "
-            f"{compared} of {calibration}. Thresholds were chosen on all calibration documents."
+            "Each document was compared only with calibration documents that have at least as many texts as the "
+            f"document. At least {compared} of {calibration} qualified. Thresholds were chosen on all calibration "
+            "documents."
         )
 
 

@@ -137,8 +137,9 @@ ACMIA_NORM_AC = Detector(
     reads=lambda setting: ("mean", "std") if setting["beta"] == 1.0 else (),
     on_request=True,
     equation=(
-        "mean over first occurrences of (l(beta) - mu(beta)) / sigma(beta), the mean and deviation of log q under q, "
-        "which is proportional to p^beta; beta is at most 2, because sigma(beta) goes to 0 for larger values"
+        "mean over first occurrences of (l(beta) - mu(beta)) / sigma(beta); l(beta) is log q of the token, mu and "
+        "sigma are mean and standard deviation of log q under q, and q is proportional to p^beta; beta is at most 2, "
+        "because sigma(beta) goes to 0 for larger values"
     ),
     reported=_REPORTED,
     also_reads=(

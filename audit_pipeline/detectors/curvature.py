@@ -32,7 +32,8 @@ CURVATURE = Detector(
         "and the standard deviation of log p(. | x_<t) under the model's own distribution"
     ),
     reported=(
-        "Designed to detect machine-written texts, not members. No figure is given here: no table on members was read."
+        "Designed to detect machine-written texts, not members. The project cites no figure, because the source above "
+        "has no table of results on members."
     ),
     also_reads=(
         "Whether a machine wrote the text, which is its original purpose: generated texts score high, members or not. "

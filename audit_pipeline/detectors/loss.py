@@ -45,7 +45,8 @@ LOG_RANK = Detector(
     compute=for_all_settings(_score_log_rank),
     equation="-(mean over the n scored tokens of log(r_t + 1)); r_t = 0 if x_t is the model's first choice",
     reported=(
-        "Designed to detect machine-written texts, not members. No figure is given here: no table on members was read."
+        "Designed to detect machine-written texts, not members. The project cites no figure, because the source above "
+        "has no table of results on members."
     ),
     also_reads=(
         "The same as the loss: how common the words are, and thus style, topic and length. Tokens with equal logits "

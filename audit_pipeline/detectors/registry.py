@@ -1,4 +1,7 @@
-"""The registry of all detectors: their settings that a user requests, and their descriptions for lists and docs."""
+"""The registry of all detectors.
+
+It finds them, turns a user's request into detectors and settings, and formats their descriptions for lists and docs.
+"""
 
 from __future__ import annotations
 

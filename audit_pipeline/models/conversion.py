@@ -193,8 +193,8 @@ def convert_tokenizer(located: LocatedModel, store_in: Path | None) -> StoredTok
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
         raise ModelError(
-            f"{located.entry.name} has no fast tokenizer (tokenizer.json), which character offsets require. Use "
-            "another model."
+            f"{located.entry.name} has no fast tokenizer (tokenizer.json). Without one, the position of a token in the "
+            "text is unknown. Use another model."
         )
     backend = tokenizer.backend_tokenizer
     backend.no_padding()

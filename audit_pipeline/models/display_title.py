@@ -55,7 +55,7 @@ def find_model_title(name: str, models: Mapping[str, ModelEntry], paths: DataPat
 def format_title_by_card(entry: ModelEntry, cards: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the title of an entry's model. ``cards`` are the result of :func:`read_latest_cards`."""
     card = cards.get(entry.name, {})
-    # The files of a model with ``card`` are not on this machine. Only its card records their format.
+    # The model of an entry with ``card`` (from an evidence pack) has no weights here. Its card contains the title.
     if entry.card is not None and card.get("title"):
         return str(card["title"])
     return format_model_title(entry, card.get("weights_format"))

@@ -303,7 +303,10 @@ class Stage:
 
     @property
     def input_name(self) -> str:
-        """Return the name of its products in the ledger and as inputs: the first table's name, or the stage's."""
+        """Return the name of the stage's products in the ledger and in the inputs of other stages.
+
+        It is the name of the first table, or the stage's own name if it has no table.
+        """
         return self.tables[0].name if self.tables else self.name
 
     @property

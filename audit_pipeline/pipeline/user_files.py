@@ -98,8 +98,8 @@ class SideFacts:
     words: int
     windows: int
     languages: Mapping[str, int]
-    oldest: date | None  # the first day that the date of a document allows
-    newest: date | None  # the last day that the date of a document allows
+    oldest: date | None  # the earliest date of a document; if a date is an interval, its first day counts
+    newest: date | None  # the latest date of a document; if a date is an interval, its last day counts
     undated: int
     editions: int  # documents whose file states the date of its edition
     dated_by_interval: int  # documents whose date is a year, a month or another interval

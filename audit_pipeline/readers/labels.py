@@ -54,7 +54,12 @@ class LabelReader:
     _others: bool = False
 
     def read(self, value: object) -> int | None:
-        """Count a label and return it: 1 for a member, 0 for a non-member, None if it or its spelling is unknown."""
+        """Parse a label and count it.
+
+        Returns:
+            1 for a member, 0 for a non-member, None if the value is empty, says that the label is unknown, or has an
+            unknown spelling.
+        """
         try:
             label = parse_label(value)
         except SpellingError:

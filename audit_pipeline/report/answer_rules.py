@@ -301,7 +301,7 @@ def _decide_without_difference(aurocs: Sequence[MetricEstimate], n_below_chance:
 
 
 def find_detectable_auroc(aurocs: Sequence[MetricEstimate]) -> float:
-    """Return the smallest AUROC that the comparison with the widest interval finds with a power of 80%.
+    """Return the smallest AUROC above chance that would be detected with a power of 80%, given the widest interval.
 
     It is infinite if no AUROC has an interval.
     """

@@ -153,7 +153,10 @@ def _describe_chat(row: Row) -> Row:
 
 
 def _mark_headline_detectors(checks: Sequence[Row]) -> list[Row]:
-    """Add the column ``answers``: True for the headline detector of its control."""
+    """Add the column ``answers`` to the rows about controls.
+
+    It is True if the row's detector is the headline detector among all detectors of the row's control.
+    """
     detectors: dict[str, set[str]] = defaultdict(set)
     for check in checks:
         detectors[check["control"]].add(check["detector"])

@@ -277,7 +277,8 @@ def draw_score_histogram(spread: Row, *, sides: tuple[str, str] = SIDES) -> Figu
     """Draw the score histograms of both sides.
 
     Args:
-        spread: ``edges`` of the bins, and the shares of ``members`` and ``nonmembers`` per bin by a ``detector``.
+        spread: Row with the keys ``detector`` (its title), ``edges`` (of the bins), ``members`` and ``nonmembers``
+            (share of texts in each bin).
         sides: Names of the two sides.
     """
     with _build_panel(3.5, 2.55, None, loc="upper center", handlelength=1.2) as (figure, axes):

@@ -177,7 +177,8 @@ def describe_design(
 ) -> str | None:
     """Return how the two sides came about and who states it, or None if the benchmark does not record it.
 
-    ``phrase`` is ``design``, or ``held_out_by`` for use behind a number of held-out documents.
+    ``phrase`` is the name in notes.yaml: ``design``, or ``held_out_by`` for a text that follows words such as
+    "19 documents, ".
     """
     if design is None:
         return None

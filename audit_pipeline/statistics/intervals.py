@@ -69,7 +69,7 @@ class Measurement:
 
 
 def encode_groups(groups: Groups) -> npt.NDArray[np.intp]:
-    """Return the number of each example's group in the sorted order of names, of shape (n,)."""
+    """Return the index of each example's group in the sorted list of distinct group names, of shape (n,)."""
     encoded = pa.array(groups).dictionary_encode()
     numbers = np.empty(len(encoded.dictionary), dtype=np.intp)
     numbers[pc.sort_indices(encoded.dictionary)] = np.arange(len(numbers))

@@ -63,8 +63,8 @@ def list_possible_conclusions(comparison: PlannedComparison, search: PassageSear
     suggestions: list[str] = []
     if search.problem is None and search.too_short:
         suggestions.append(
-            f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
-            "they can be searched for passages. Rows that are parts of one text can share a file."
+            f"Give longer documents: those with at least {search.tokens} tokens (about {search.tokens * 3 // 4} "
+            "English words) can be searched for passages. Rows that are parts of one text can share a file."
         )
     suggestions += _suggest_stronger_design(comparison)
     conclusions = [*_state_passage_conclusions(search), *_state_score_conclusions(comparison)]

@@ -98,7 +98,7 @@ def run_sharded_permutation_test(
     if reason is None and not all(np.isfinite(row).all() for row in (published, *permuted)):
         reason = "a log-likelihood is not finite"
     if reason is None and min(sizes) < 1:
-        reason = "a shard has no other order"
+        reason = "a shard has no random order with which its published order could be compared"
     if reason is not None:
         return build_refused_test(reason, n_shards, n_orders, method)
     differences = published - np.array([row.mean() for row in permuted])

@@ -121,8 +121,9 @@ def compute_effective_size(hits: npt.ArrayLike, groups: intervals.Groups, weight
 def estimate_grouped_rate(flags: npt.ArrayLike, groups: intervals.Groups, weights: Floats | None = None) -> Rate:
     """Compute the share of flagged texts with its 95% interval.
 
-    With one text per group the interval is that of Clopper and Pearson, otherwise that of the effective size. If
-    several texts are all of one group, there is no interval. If there is no text, the share is undefined.
+    The interval is that of Clopper and Pearson. If groups have several texts or ``weights`` are given, it is computed
+    from the effective sample size (:func:`compute_effective_size`). If several texts are all of one group, there is no
+    interval. If there is no text, the share is undefined.
 
     Args:
         flags: Numbers from 0 to 1, of shape (n,).

@@ -27,7 +27,10 @@ DOCUMENTS = Table(
         string("title", "the document's title"),
         string("text", "the full text, UTF-8", file_only=True),
         day("published", "date of first publication; null if unknown", null=True),
-        string("date_kind", "event at the date in published: release, publication, first revision, delivery …"),
+        string(
+            "date_kind",
+            "what happened on the date in the column published: release, publication, first revision, delivery …",
+        ),
         day(
             "earliest",
             "first day on which the text can have existed, if it is earlier than published (a patent's priority date)",

@@ -21,7 +21,10 @@ PAIR_STATES: Mapping[PairStatus, str] = {
     "stale": "there are results, but their inputs have changed since; the pair must be run again",
     "missing": "the pair is to be audited, but no run has audited it yet",
     "done": "there are results, and their inputs have not changed since",
-    "not_applicable": "the model or the benchmark belongs to a control and the other does not: nothing to audit",
+    "not_applicable": (
+        "the model and the benchmark do not belong together: a control's models are audited only on that control's "
+        "texts"
+    ),
     "not_requested": "the model or the benchmark is audited on request only, and this pair was not requested",
 }
 """The states of a pair of model and benchmark, worst first, with the descriptions in SQL, report, terminal and UI.

@@ -298,10 +298,10 @@ def prepare(
 def prepare_single_windows(
     kind: Kind, absent: Mapping[str, EncodedText], *, cached: int, prefix: Prefix | None = None
 ) -> Prepared:
-    """Prepare texts that are one window each.
+    """Prepare a model pass over texts, with one window for each whole text.
 
     Args:
-        kind: Kind of the missing rows.
+        kind: Kind of statistics that the cache lacks.
         absent: Texts without a row, by key.
         cached: Number of further texts that already have a row.
         prefix: Prefix of all texts, if any.

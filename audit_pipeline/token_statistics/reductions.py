@@ -2,8 +2,8 @@
 
 The sweep goes over the vocabulary in blocks. While a block is in the processor's cache, all statistics of it are
 computed. Blocks are combined as parts of a mixture: the weight of a block is its share of the probability. Means and
-variances are merged in the centred form (Chan, Golub and LeVeque 1983), which does not cancel in flat or sharp
-distributions. Memory depends on the size of a block, and full logits are never computed.
+variances are merged in the centred form (Chan, Golub and LeVeque 1983), which loses no digits by cancellation, even in
+flat or sharp distributions. Memory depends on the size of a block, and full logits are never computed.
 """
 
 from __future__ import annotations

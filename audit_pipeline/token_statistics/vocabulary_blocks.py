@@ -1,4 +1,7 @@
-"""The logits of positions in blocks of the vocabulary: sources, combination of blocks, and transfer of results."""
+"""The logits of positions in blocks of the vocabulary.
+
+The module has classes that provide them, functions that combine blocks, and the transfer of results between devices.
+"""
 
 from __future__ import annotations
 
@@ -220,7 +223,8 @@ class Head:
         scale: Factor of the logits.
         softcap: c in c tanh(x / c) (Gemma 2), or None.
         linear: Function for products (layer_tuning.py).
-        called: The layer itself if another library holds its weights, so that they cannot be multiplied with.
+        called: The layer, if another library (accelerate) replaces its ``forward``, else None. Such a layer must be
+            called as a whole, because its weights may be on another device.
     """
 
     weight: torch.Tensor

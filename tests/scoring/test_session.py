@@ -142,7 +142,7 @@ def test_unmet_requirements_are_the_reason(tiny: Tiny, tmp_path: Path) -> None:
     said = {
         "reference": "no reference model: give",
         "dc_pdd": "the tokens of sotu have not been counted",
-        "infilling": "the cache has no branches of the text that are long enough",
+        "infilling": "the cache lacks the text's branches",
         "lowercase": "has not been run on the text in lower case",
         "neighbour": "has not been run on any neighbour of the text",
     }

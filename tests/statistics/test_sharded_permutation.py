@@ -121,7 +121,10 @@ def test_too_few_shards_or_orders_are_refused() -> None:
     assert reason(10, 10) is None
     assert reason(10, 10, math.nan) == "a log-likelihood is not finite"
     assert reason(10, 10, -math.inf) == "a log-likelihood is not finite"
-    assert run_sharded_permutation_test([1.0] * 11, [[0.0] * 20] * 10 + [[]]).reason == "a shard has no other order"
+    assert (
+        run_sharded_permutation_test([1.0] * 11, [[0.0] * 20] * 10 + [[]]).reason
+        == "a shard has no random order with which its published order could be compared"
+    )
     with pytest.raises(DataError, match="one row"):
         run_sharded_permutation_test([1.0] * 10, [[0.0] * 20] * 11)
 

@@ -315,7 +315,7 @@ def _print_missing(model: str, documents: Sequence[Row]) -> None:
             missing.append({"model": model, "number": number, "documents": count, "reason": reason})
     if missing:
         lines = (
-            f"{row['documents']} of {len(documents)} documents have no {row['number']}: {row['reason']}."
+            f"Missing for {row['documents']} of {len(documents)} documents: '{row['number']}'. Reason: {row['reason']}."
             for row in missing
         )
         console.print_result("\n".join(lines), missing=missing)

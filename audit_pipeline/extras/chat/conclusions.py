@@ -127,7 +127,10 @@ def _choose_claim(measured: Sequence[Row], *, is_calibrated: bool) -> AskClaim:
 
 
 def _identify_passage(answer: Row) -> int | None:
-    """Return the number of an answer's passage, or its start in characters if an imported output has no number."""
+    """Return a number that identifies an answer's passage.
+
+    It is the passage number, else the passage's start in characters (imported outputs), else None.
+    """
     if answer["passage"] is not None:
         return int(answer["passage"])
     if answer["passage_start"] is not None:

@@ -261,7 +261,7 @@ def build_frequencies(
         tokenizer_fingerprint=tokenizer,
     )
     checkpoint.unlink(missing_ok=True)
-    # Reading the table compares it with its lineage and with the tokenizer.
+    # Read the written table again, because reading checks it against its lineage and the model's tokenizer.
     _, metadata = read_corpus_frequencies(entry.name, model, paths)
     return FrequencyReport(entry.name, tokenizer, path, version, metadata, count)
 

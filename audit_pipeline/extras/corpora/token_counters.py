@@ -7,7 +7,7 @@ The quick way is exact if no token spans a cut and the tokens after a cut do not
 for byte-level BPE with the usual pre-tokenizers. A cut has to be before a blank (U+0020) that follows a character other
 than white space. The patterns of these pre-tokenizers look at most one character ahead and never behind. None of their
 alternatives matches across such a blank. :func:`can_split_at_blanks` checks the tokenizer's description.
-:class:`CheckedCounter` also counts the first documents both ways.
+:class:`CheckedCounter` also counts the first texts in both ways and compares the counts.
 """
 
 from __future__ import annotations
@@ -142,9 +142,10 @@ class TokenCounter:
 
 
 class CheckedCounter:
-    """A counter that counts the first documents both ways and then uses the quick way if the counts are equal.
+    """A counter that counts the first texts in two ways: as whole texts, and by distinct pieces between blanks.
 
-    Texts with few blanks (Chinese) are not split, because the quick way saves no time for them.
+    If the counts are equal, it continues with pieces, which is quicker. If the first texts have few blanks (Chinese),
+    it continues with whole texts, because pieces save no time for them.
 
     Attributes:
         way: "distinct pieces" or "every text", or None before the decision.

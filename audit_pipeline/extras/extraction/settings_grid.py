@@ -65,7 +65,7 @@ class GridSetting:
 
 @dataclass(frozen=True)
 class Grid:
-    """All combinations of prefix lengths, suffix lengths and ``WAYS``.
+    """All combinations of prefix lengths, suffix lengths and sampling settings (``WAYS``).
 
     Attributes:
         prefixes: The lengths of prefixes in tokens.

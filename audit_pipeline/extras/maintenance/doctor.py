@@ -254,7 +254,10 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
         for part in damaged:
             set_aside(part)
     if parts_set_aside:
-        message = "Damaged part files were set aside. Delete them. The next audit runs their texts again"
+        message = (
+            "Damaged cache files were renamed to *.unreadable. Delete them. The next audit runs the model on their "
+            "texts again"
+        )
         yield DoctorCheck("set aside", False, message, parts_set_aside)
 
 

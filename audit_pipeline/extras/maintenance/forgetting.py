@@ -395,7 +395,8 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
                     removal.files[what] += _list_files_below(path)
                 elif path.exists():
                     removal.files[what].append(path)
-    # A repeated command finds the other fingerprints in the cards, so the cards are deleted last.
+    # Only the cards contain the fingerprints of weights and endpoints. They are deleted last, so that the command still
+    # finds these fingerprints when it is repeated after an interruption.
     removal.files["cards"] = removal.files.pop("cards", [])
     for kind, fingerprint in sorted(shared):
         if kind != "model":

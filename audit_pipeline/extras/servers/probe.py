@@ -72,7 +72,7 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     if noise > _LARGEST_NOISE:
         raise ModelError(
             f"{client.who}: Two answers to the same request differ by {noise:.2g} nats. The limit is {_LARGEST_NOISE}. "
-            "Several models answer in turn, or the precision is too low to compare texts."
+            "Either different models answer in turn, or the precision is too low to compare texts."
         )
     _require_moments(model, client, prompts)
     return ProbeResult(Probe(_extract_logprobs(first), noise, first[0].server), takes_ids)

@@ -55,7 +55,8 @@ _MEANINGS: Mapping[Outcome, str] = {
         "{reference}."
     ),
     "partly forgotten": (
-        "By its probabilities {after} does not clearly separate the texts from held-out texts more than {reference}."
+        "The probabilities of {after} do not separate the texts from held-out texts clearly better than those of "
+        "{reference}."
     ),
     "only looks forgotten": (
         "{after} reproduces less of the texts than {before}. Its probabilities still separate them from held-out texts."

@@ -83,7 +83,10 @@ class CellEvents:
     """The observation of each input, as the run first read it. Later changes do not affect a loaded model."""
 
     def report_begun(self, stage: Stage, partition: str) -> None:
-        """Report a cell as planned, and remember the current versions of its inputs."""
+        """Report the beginning of a cell, and remember the current versions of its inputs.
+
+        A cell is a partition of an asset. Its beginning is reported by Dagster's event "planned".
+        """
         planned = AssetMaterializationPlannedData(dg.AssetKey(stage.name), partition=partition)
         event = dg.DagsterEvent.build_asset_materialization_planned_event(
             self.context.run.job_name, self.context.op_execution_context.op.name, planned
@@ -251,7 +254,7 @@ def choose_severity(*, is_warning: bool) -> dg.AssetCheckSeverity:
 def _build_skipped_result(partition: str, cell: SkippedCell) -> CheckResult:
     has_failed = cell.status == "failed"
     counts = {"failed": int(has_failed), "not applicable": int(not has_failed)}
-    return CheckResult(False, f"{partition}: {cell.status}: {cell.reason}", UiMetadata(values=counts))
+    return CheckResult(False, f"{partition}: {cell.status.replace('_', ' ')}: {cell.reason}", UiMetadata(values=counts))
 
 
 def _iterate_upstream_cells(stage: Stage, partition: str) -> Iterator[tuple[dg.AssetKey, str | None]]:

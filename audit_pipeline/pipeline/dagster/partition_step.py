@@ -75,8 +75,9 @@ class PartitionLoop:
         """Make every cell.
 
         Raises:
-            AuditError: If the run has one partition and it failed.
-            dg.Failure: If partitions of a range failed. It lists them. The other partitions are done.
+            AuditError: If the run has one partition and it failed. An unexpected error becomes a PairsFailedError.
+            dg.Failure: If the run has several partitions and some failed. Its metadata lists these; the others are
+                done.
         """
         # The partitions of a model are made in sequence, so that the model is loaded once.
         keys_by_model: dict[str, list[str]] = {}
@@ -158,7 +159,10 @@ class PartitionLoop:
         return None
 
     def _record_failure(self, run: StageRun, error: Exception) -> SkippedCell:
-        """Record why a partition was not made in the ledger and the log, and return its cell with the reason."""
+        """Log why a stage did not make a partition, and return the reason as a SkippedCell.
+
+        Required stages of pairs also record it in the ledger.
+        """
         stage = run.stage
         is_applicable = not isinstance(error, errors.NotApplicableError)
         is_only_partition = len(run.partitions) == 1

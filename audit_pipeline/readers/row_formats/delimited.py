@@ -222,7 +222,10 @@ def _detect_delimiter(file: file_bytes.InputFile, sample: _Sample) -> str:
 
 
 def _list_unusual_dialects(usual: Dialect, sample: str, *, is_tsv: bool) -> Iterator[Dialect]:
-    """Yield the dialects with an unusual quote that occurs at the beginning of a field of the sample."""
+    """Yield the dialects with an unusual quote that begins a field of the sample.
+
+    For .tsv, also yield the dialect without quotes.
+    """
     for quote, escape in _UNUSUAL_QUOTES:
         starts_field = usual.delimiter + quote in sample or "\n" + quote in sample
         if starts_field and (escape or "") + quote in sample:

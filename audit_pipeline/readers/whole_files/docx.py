@@ -83,7 +83,7 @@ def read_docx(path: Path) -> WholeDocument:
     content = path.read_bytes()
     if content.startswith(_LOCKED):
         raise NoTextError(
-            f"{path}: is locked with a password, or is a renamed .doc file. Save it as .docx without a password."
+            f"{path} is locked with a password, or is a renamed .doc file. Save it as .docx without a password."
         )
     try:
         text, unread = _read_package(content, nesting=0)

@@ -120,7 +120,10 @@ class BranchesProvider(provider.Provider[BranchStatistics]):
     """The provider of branches. Their length is the largest ``m`` of the settings."""
 
     need = BRANCHES
-    not_run = "the cache has no branches of the text that are long enough. Run the model again."
+    not_run = (
+        "the cache lacks the text's branches (continuations after a replaced token) of the required length m. Run the "
+        "model again."
+    )
 
     def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Read the branch length from the settings."""

@@ -108,8 +108,8 @@ def test_imported_outputs_are_measured_and_missing_numbers_have_a_reason(workspa
     assert "log.jsonl" in shown.stderr
     claims = workspace.query("SELECT model, claim FROM current_chat_documents ORDER BY document_id")
     assert claims[0] == {"model": "theirs", "claim": "reproduced"}
-    reasons = [line for line in shown.stdout.splitlines() if line.startswith("1 of 3 documents have no ")]
-    assert [re.sub(r"( \(|:).*", "", line.partition(" have no ")[2].partition(": ")[2]) for line in reasons] == [
+    reasons = [line for line in shown.stdout.splitlines() if line.startswith("Missing for 1 of 3 documents: ")]
+    assert [re.sub(r"( \(|:).*", "", line.partition(". Reason: ")[2]) for line in reasons] == [
         "the prompts are unknown",
         "no answer could be measured",
         "no row contains the exact text of its passage in the column passage.",
