@@ -158,7 +158,7 @@ def read_audit_findings(
     """Read the findings of models on benchmarks from a warehouse. ``name`` is the name of the model or series."""
     import pyarrow as pa  # noqa: PLC0415
 
-    from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
+    from audit_pipeline.report.page_data import read_conclusions  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_comparisons, read_latest_findings  # noqa: PLC0415
 
     findings: list[pa.Table] = []

@@ -279,7 +279,8 @@ def _require_same_benchmarks(
             read_digests.append(compute_content_digest(drawn.examples))
     if sorted(read_digests) != digests:
         raise DataError(
-            f"{', '.join(entries)}: the written files do not yield the same benchmark, so nothing was exported"
+            f"{', '.join(entries)}: nothing was exported, because the written files, read again, contain other "
+            "examples than the built benchmark. Please report this."
         )
 
 

@@ -233,8 +233,8 @@ class FamilySettings(StrictSettings):
     )
     extraction: Annotated[ExtractionSettings | None, BeforeValidator(_parse_extraction)] = Field(
         default=None,
-        description="true, or the keys below: an audit also searches the documents for passages that the model "
-        "reproduces",
+        description="an audit also searches the documents for passages that the model reproduces: true (with default "
+        "settings), or the keys below",
     )
     corpora: tuple[Text, ...] = Field(
         default=(), description="corpora of references.yaml in which an audit searches for the texts (docs/overlap.md)"

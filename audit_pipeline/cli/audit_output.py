@@ -41,7 +41,7 @@ def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[s
     Returns:
         The answer from scores, or None if the pair has none.
     """
-    from audit_pipeline.report.page import read_conclusions
+    from audit_pipeline.report.page_data import read_conclusions
     from audit_pipeline.report.summary import has_found, sort_by_display_place
 
     conclusions = read_conclusions(paths.warehouse, model)

@@ -123,7 +123,7 @@ def _print_possible_conclusions(
 
     reach = list_possible_conclusions(inventory.planned_comparison, search)
     stronger = list(reach.stronger)
-    newer = 0 if model.release_date is None else inventory.count_dated_from(model.release_date)
+    newer = 0 if model.release_date is None else inventory.count_audited_from(model.release_date)
     if newer:
         stronger.insert(
             0,

@@ -355,7 +355,7 @@ def power(
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
     """Return the benchmark, the detector, and its mean score of each group of members and each group of non-members."""
     from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
-    from audit_pipeline.report.page import read_named_detector
+    from audit_pipeline.report.page_data import read_named_detector
     from audit_pipeline.statistics.evaluate_options import choose_headline_detector
     from audit_pipeline.warehouse.query import open_read_only
 

@@ -106,7 +106,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
 
     name = model.entry.name
     misfit = f"the adapter {name} does not fit its base model {model.located.gguf or model.located.folder}"
-    _require_known_settings(name, read_adapter_config(folder))
+    _require_supported_adapter(name, read_adapter_config(folder))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -143,7 +143,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
     return adapted
 
 
-def _require_known_settings(name: str, config: Mapping[str, Any]) -> None:
+def _require_supported_adapter(name: str, config: Mapping[str, Any]) -> None:
     """Raise ModelError if the installed peft lacks the adapter's type or settings, or if it is for another task.
 
     peft drops unknown settings with a warning. The adapter would then give wrong results.

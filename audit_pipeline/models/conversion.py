@@ -282,13 +282,13 @@ def store_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -
     )
 
 
-def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
+def _read_endpoint_config(located: LocatedModel, vocab_size: int) -> Any:
     """Return the config.json next to an endpoint's tokenizer. Without it, only the vocabulary size is known.
 
     The file is read without transformers, which may not support the architecture of a model on a server.
     """
     config = read_json(located.folder / "config.json") if located.has_config else {}
-    text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})
+    text = SimpleNamespace(**{"vocab_size": vocab_size, **config, **(config.get("text_config") or {})})
     return SimpleNamespace(model_type=config.get("model_type"), get_text_config=lambda: text)
 
 

@@ -129,7 +129,7 @@ def ensure_workspace(
         ConfigError: If the folder has other content, or is the workspace of other files.
     """
     config = folder / "config"
-    request = inventory.user_files.request
+    request = inventory.user_files.workspace_record
     if _is_free(folder):
         control_models = _select_control_entries(load_models(DEFAULTS / "config"))
         contents = _build_config_files(inventory, {**model_entries, **control_models})

@@ -225,12 +225,15 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
     scores_run = read_latest_run(paths, "scores", pair.partition)
     statistics = f"token_statistics/{pair.partition}"
     statistics_version = compute_statistics_version(model, benchmark.digest)
+    command = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if scores_run.benchmark_digest != benchmark.digest:
-        raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
+        raise DataError(
+            f"the scores of {pair.partition} were computed for an earlier build of the benchmark. Run {command}."
+        )
     if scores_run.upstream.get(statistics) != statistics_version:
         raise DataError(
-            f"the scores of {pair.partition} are of other weights, another start token or older statistics: score it "
-            "again"
+            f"the scores of {pair.partition} were computed with other weights, another start token or older "
+            f"statistics. Run {command}."
         )
     scores = store.read(paths, SCORES, pair, run_id=scores_run.run_id, label=f"the scores of {pair.partition}")
     split = read_or_assess_split(benchmark, paths, step.run_id)

@@ -83,7 +83,7 @@ class UserFiles:
         return section
 
     @property
-    def request(self) -> dict[str, Any]:
+    def workspace_record(self) -> dict[str, Any]:
         """Return the files and options as the workspace records them."""
         return {**self.source, "held_out_because": self.held_out_because}
 
@@ -147,7 +147,7 @@ class Inventory:
             return "unlabelled"
         return HELD_OUT_DESIGNS[self.user_files.held_out_because]
 
-    def count_dated_from(self, day: date) -> int:
+    def count_audited_from(self, day: date) -> int:
         """Return the number of audited documents whose first possible day is this day or later."""
         count = 0
         for document in self.documents_of_side(AUDITED):

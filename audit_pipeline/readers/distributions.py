@@ -101,7 +101,9 @@ def read_wheel_member(wheel: Path, name: str) -> bytes:
         with zipfile.ZipFile(wheel) as archive:
             return archive.read(name)
     except KeyError:
-        raise SourceError(f"{wheel.name} does not contain the file {name}") from None
+        raise SourceError(
+            f"{wheel.name} does not contain the file {name}. Correct file or version in the entry."
+        ) from None
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
         # zipfile raises RuntimeError if a file needs a password. If the compression is not supported, it raises
         # NotImplementedError, which is a subclass of RuntimeError.

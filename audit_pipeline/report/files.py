@@ -19,7 +19,7 @@ import duckdb
 
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.report.html import compute_layout_digest, render_glossary, render_page
-from audit_pipeline.report.page import (
+from audit_pipeline.report.page_data import (
     ReportPage,
     count_left_out_rows,
     iterate_model_pages,

@@ -1,6 +1,7 @@
 """HTML of the report's pages and of the glossary.
 
-This module renders the templates of sections/ and templates/. page.py reads the data, and files.py writes the files.
+This module renders the templates of sections/ and templates/. page_data.py reads the data, and files.py writes the
+files.
 
 Audited texts and the names of models, benchmarks and documents are untrusted. Jinja2 escapes all of them. Only pictures
 are inserted without escaping, because plots.py escapes their texts.
@@ -26,7 +27,7 @@ from markupsafe import Markup
 
 from audit_pipeline.report import pictures
 from audit_pipeline.report.number_format import FILTERS, format_count_with_noun
-from audit_pipeline.report.page import ReportPage, list_plugin_section_folders, list_sections
+from audit_pipeline.report.page_data import ReportPage, list_plugin_section_folders, list_sections
 from audit_pipeline.report.sentences import (
     Q_LEVEL,
     RULE_IN_WORDS,

@@ -1,8 +1,8 @@
 """Columns of section rows that SQL cannot compute: sentences, ROC curves, facts of nested JSON.
 
-A section (page.py) is a query and a template. If the query is not enough, it also has a function of this module. The
-function takes a row of the query and the results of the page, and returns the row that the template formats. Columns
-named ``raw_…`` are inputs of the function. Neither the page nor its JSON copy contains them.
+A section (page_data.py) is a query and a template. If the query is not enough, it also has a function of this module.
+The function takes a row of the query and the results of the page, and returns the row that the template formats.
+Columns named ``raw_…`` are inputs of the function. Neither the page nor its JSON copy contains them.
 
 The rules and sentences are in summary.py, answer_rules.py and answers.yaml, the queries in sections/ and sql/.
 """

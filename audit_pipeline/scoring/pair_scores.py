@@ -35,7 +35,7 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.cached_texts import (
     build_pair_origin,
-    collect_lists_by_text,
+    collect_lists_by_sha256,
     compute_statistics_version,
     read_statistics,
 )
@@ -93,7 +93,7 @@ def build_highlights(
     ranked = candidates.sort_by(order).slice(0, MAX_HIGHLIGHTS).to_pylist()
     table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
     index = StatisticsIndex(table, model.has_statistic)
-    spans_by_text = collect_lists_by_text(table, ("char_start", "char_end"))
+    spans_by_text = collect_lists_by_sha256(table, ("char_start", "char_end"))
     rows: list[dict[str, object]] = []
     for rank, row in enumerate(ranked, start=1):
         context, text = evaluated[row["example_id"]]

@@ -55,7 +55,8 @@ class WikipediaSettings(base.SourceSection):
     depth: Annotated[int, Field(ge=0, le=10)] = Field(default=1, description="levels of subcategories")
     most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="maximum number of pages")
     contact: Text | None = Field(
-        default=None, description="an address at which the site can reach you; it is sent with every request"
+        default=None,
+        description="your e-mail address or web page, so that the site can reach you; it is sent with every request",
     )
     seconds_between: Annotated[float, Field(ge=0.5, le=3600)] = Field(
         default=1.0, description="pause between two requests, in seconds"
@@ -78,7 +79,10 @@ class WikipediaSettings(base.SourceSection):
         if not self.categories:
             missing = "categories, such as 2023 events, and wikipedia.contact"
         elif self.contact is None:
-            missing = "contact to an address at which the site can reach you: it is sent with every request"
+            missing = (
+                "contact to your e-mail address or web page, so that the site can reach you; it is sent with every "
+                "request"
+            )
         else:
             return None
         return f"set {NAME}.{missing} (config/{base.FILE_NAME})"

@@ -40,7 +40,7 @@ from audit_pipeline.tables.table import (
 
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
-_AUDITED = "audited texts with unknown labels if the method compares audited with held-out texts"
+_AUDITED = "of audited texts with unknown labels if the method compares them with held-out texts"
 
 RANKED_AMONG_ALL = "combined"
 """The detector that combines ranks among all texts of the benchmark, so a text's score depends on the other texts."""
@@ -104,7 +104,7 @@ EVALUATIONS = _build_findings_table(
         DETECTOR.with_changes("the detector, or blind_control"),
         PARAMETERS,
         IS_DEFAULT,
-        count("n_members", f"number of members with a score; {_AUDITED}"),
+        count("n_members", f"number of members with a score, or {_AUDITED}"),
         count("n_nonmembers", "number of non-members, or held-out texts, with a score"),
         count("n_groups", "number of groups that the interval is computed over"),
         count("n_not_scored", "number of labelled examples of the evaluation split without a score"),
@@ -233,7 +233,7 @@ COMPARISONS = _build_findings_table(
         string("parameters", "canonical JSON of the detector's parameters"),
         string("other", "the other detector, or blind_control"),
         string("other_parameters", "canonical JSON of the other detector's parameters"),
-        count("n_members", f"number of members with scores of both; {_AUDITED}"),
+        count("n_members", f"number of members with scores of both, or {_AUDITED}"),
         count("n_nonmembers", "number of non-members, or held-out texts, with scores of both"),
         count("n_groups", "number of groups that the standard error is computed over"),
         double("difference", "AUROC of the detector minus AUROC of the other detector, on the same texts", ge=-1, le=1),

@@ -115,7 +115,7 @@ def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLo
     return cache.read(_find_branch_keys(model, cache, steps, {text_sha256(text) for text in texts}).values())
 
 
-def collect_lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+def collect_lists_by_sha256(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
     """Return the list columns ``names`` of each row, by the sha256 of its text. Arrays share the table's memory."""
     found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
     for batch in table.to_batches():

@@ -257,7 +257,7 @@ def _read_modes(
         if "base" not in prepared.missing[number] and prepared.wants_branches(number):
             numbers[text.text_sha256] = number
     branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = cached_texts.collect_lists_by_text(cached_texts.read_statistics(model, branched, caches), ["argmax_id"])
+    cached = cached_texts.collect_lists_by_sha256(cached_texts.read_statistics(model, branched, caches), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 

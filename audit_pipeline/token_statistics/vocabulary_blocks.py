@@ -178,8 +178,11 @@ class Logits(Protocol):
     def part(self, begin: int, end: int) -> Logits:
         """Return the logits of the positions ``begin:end``."""
 
-    def whole(self, rows: int) -> torch.Tensor:
-        """Return all logits in their own dtype: [rows, V]. Rows after the positions are padding without meaning."""
+    def whole(self, padded_rows: int) -> torch.Tensor:
+        """Return all logits in their own dtype: [padded_rows, V].
+
+        Rows after the positions are padding without meaning.
+        """
 
 
 @dataclass(frozen=True)
@@ -208,9 +211,9 @@ class ComputedLogits:
         """Return the logits of some positions. See :meth:`Logits.part`."""
         return ComputedLogits(self.values[begin:end])
 
-    def whole(self, rows: int) -> torch.Tensor:
+    def whole(self, padded_rows: int) -> torch.Tensor:
         """Return all logits with padding. See :meth:`Logits.whole`."""
-        return _pad_rows(self.values, rows)
+        return _pad_rows(self.values, padded_rows)
 
 
 @dataclass(frozen=True)
@@ -283,9 +286,9 @@ class HeadLogits:
         """Return the logits of some positions. See :meth:`Logits.part`."""
         return HeadLogits(self.head, self.hidden[begin:end])
 
-    def whole(self, rows: int) -> torch.Tensor:
+    def whole(self, padded_rows: int) -> torch.Tensor:
         """Return all logits with padding. See :meth:`Logits.whole`."""
-        return self._compute_product(slice(None), _pad_rows(self.hidden, rows))
+        return self._compute_product(slice(None), _pad_rows(self.hidden, padded_rows))
 
     def _compute_product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
         bias = self.head.bias
@@ -324,9 +327,9 @@ class CalledLogits:
         """Return the logits of some positions. See :meth:`Logits.part`."""
         return CalledLogits(self.head, self.layer, self.hidden[begin:end])._compute()
 
-    def whole(self, rows: int) -> torch.Tensor:
+    def whole(self, padded_rows: int) -> torch.Tensor:
         """Return all logits with padding. See :meth:`Logits.whole`."""
-        return self._compute().whole(rows)
+        return self._compute().whole(padded_rows)
 
     def _compute(self) -> ComputedLogits:
         return ComputedLogits(self.head.scale_and_cap(self.layer(self.hidden)))

@@ -24,7 +24,7 @@ from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.dagster.instance import open_instance
-from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
+from audit_pipeline.pipeline.dagster.locks import mark_audit_running
 from audit_pipeline.pipeline.dagster.observed_inputs import observe_before_run
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.registry import get_stage
@@ -298,7 +298,7 @@ def test_other_weights_of_a_reference_model_request_its_pairs_and_those_it_is_co
 
 def test_nothing_is_requested_while_another_audit_runs(built: Workspace, audited: Automation) -> None:
     change_weights(built, "two")
-    with hold_audit_lock(built.paths):
+    with mark_audit_running(built.paths):
         assert audited.tick() == {}
     assert audited.request() == {"made_8|two..made_12|two": OF_PAIRS}
 

@@ -161,7 +161,8 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"template": "{{ question"}, "template: cannot be read"),
+        ({"template": "{{ question"}, "template: is not a valid Jinja2 template"),
+        ({"answer": "{{ answer"}, "answer: is not a valid Jinja2 template"),
         ({"words": 32}, "words: must be any"),
         ({"split": "test_{words}"}, "is replaced by the length, but words is any"),
         ({"label_column": "seen"}, "key 'design' is missing. .*randomised \\(chance decided"),

@@ -100,7 +100,7 @@ def test_every_problem_of_every_file_at_once(broken: Path) -> None:
         "studies.yaml:3: study wrong: detectors: there is no detector 'mink'; did you mean min_k?",
         "studies.yaml:3: study wrong: vary.epocs: 1: control check: unknown key 'epocs'; did you mean epochs?",
         "studies.yaml:3: study wrong: vary.hidden_size: 100: control check: architecture: hidden_size must be a "
-        "multiple of twice heads, because rotary positions turn pairs",
+        "multiple of 2 × heads, because the position embeddings (RoPE) rotate pairs of values within each head",
         "studies.yaml:4: study lost: control: there is no control 'chekc'; did you mean check?",
     ]
 

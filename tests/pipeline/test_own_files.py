@@ -54,7 +54,7 @@ def test_the_date_column_of_rows_says_which_documents_are_newer_than_the_model(t
     rows = [{"text": f"{ENGLISH} {year}", "day": f"{year}-01-01"} for year in (2019, 2024, 2025)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     looked = inspect_user_files(UserFiles((tmp_path / "rows.jsonl",), date_column="day"))
-    assert [looked.count_dated_from(date(year, 1, 1)) for year in (2019, 2020, 2025, 2026)] == [3, 2, 1, 0]
+    assert [looked.count_audited_from(date(year, 1, 1)) for year in (2019, 2020, 2025, 2026)] == [3, 2, 1, 0]
 
 
 def test_a_document_of_a_year_is_newer_than_a_day_only_if_the_whole_year_is(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_document_of_a_year_is_newer_than_a_day_only_if_the_whole_year_is(tmp_
     looked = inspect_user_files(UserFiles((rows,), date_column="day"))
     facts = looked.sides["audited"]
     assert (facts.oldest, facts.newest, facts.dated_by_interval) == (date(2019, 1, 1), date(2020, 5, 31), 1)
-    assert [looked.count_dated_from(date(2019, month, 1)) for month in (1, 2)] == [2, 1]
+    assert [looked.count_audited_from(date(2019, month, 1)) for month in (1, 2)] == [2, 1]
 
 
 def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_path: Path) -> None:

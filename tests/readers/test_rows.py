@@ -61,7 +61,7 @@ def test_bad_rows_of_jsonl_are_skipped_with_the_reason(tmp_path: Path) -> None:
     assert reasons[3] == "column 'input' is null"
     assert reasons[4] == "column 'input' is not a string but int"
     assert reasons[5] == "column 'input' is empty"
-    assert reasons[6] == "invalid UTF-8 at byte 14 of the line"
+    assert reasons[6] == "invalid UTF-8 at byte 15 of the line"
     assert "lone surrogate at character 5" in reasons[7]
 
 

@@ -11,7 +11,7 @@ import pytest
 from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.report.files import build_reports, json_copy_path
-from audit_pipeline.report.page import read_conclusions
+from audit_pipeline.report.page_data import read_conclusions
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
 from tests.warehouse.chats import (

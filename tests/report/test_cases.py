@@ -17,9 +17,9 @@ from ledger_lines import explain_files, rewrite_lines
 from made_data_folder import DAY, MODELS, Folder
 
 from audit_pipeline.pipeline.registry import build_warehouse
-from audit_pipeline.report import page as report_page
+from audit_pipeline.report import page_data as report_page
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.page import SectionFiles, list_sections, read_conclusions
+from audit_pipeline.report.page_data import SectionFiles, list_sections, read_conclusions
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.store.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.tables import SCORES, digest

@@ -24,7 +24,7 @@ from made_data_folder import (
 
 from audit_pipeline.report.document_answers import compare_words
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.page import read_conclusions
+from audit_pipeline.report.page_data import read_conclusions
 from audit_pipeline.report.sentences import describe_attempts, describe_dose, describe_error_rates, describe_plan
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair

@@ -13,7 +13,7 @@ from made_data_folder import DAY, Folder
 from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.number_format import format_interval, format_percent, format_probability
-from audit_pipeline.report.page import read_conclusions
+from audit_pipeline.report.page_data import read_conclusions
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 

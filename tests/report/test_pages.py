@@ -18,7 +18,7 @@ from audit_pipeline.pipeline.registry import build_warehouse
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.files import GLOSSARY, build_reports, json_copy_path
 from audit_pipeline.report.number_format import format_interval, format_number, format_signed
-from audit_pipeline.report.page import query_rows
+from audit_pipeline.report.page_data import query_rows
 from audit_pipeline.report.section_data import flatten_json
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths

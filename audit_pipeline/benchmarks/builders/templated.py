@@ -45,16 +45,16 @@ class RowTemplate:
     "None", unless ``is_null_empty`` is True.
 
     Raises:
-        ValueError: If the template is unreadable. The message names the position.
+        ValueError: If the template is not valid. The message names the key of the entry that holds the template.
     """
 
-    def __init__(self, source: str, *, is_null_empty: bool = False) -> None:
+    def __init__(self, source: str, *, key: str = "template", is_null_empty: bool = False) -> None:
         finalize = _replace_null if is_null_empty else _require_not_null
         environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=finalize)
         try:
             self._template = environment.from_string(source)
         except (TemplateError, ValueError) as error:
-            raise ValueError(f"template: cannot be read: {to_one_line(error)}") from error
+            raise ValueError(f"{key}: is not a valid Jinja2 template: {to_one_line(error)}") from error
 
     def fill(self, values: Mapping[str, object]) -> str:
         """Return the text of a row.
@@ -81,7 +81,7 @@ class ItemTemplates:
 
     def __init__(self, template: str, answer: str | None) -> None:
         self._template = RowTemplate(template)
-        self._answer = None if answer is None else RowTemplate(answer, is_null_empty=True)
+        self._answer = None if answer is None else RowTemplate(answer, key="answer", is_null_empty=True)
 
     def fill(self, values: Mapping[str, object]) -> tuple[str | None, str]:
         """Return the context and the text of a row's item.

@@ -73,8 +73,8 @@ def read_controlled_texts(
     trained = manifest["settings"]
     if trained["words"] != spec.words or trained["unit"] != spec.settings.unit:
         raise ConfigError(
-            f"{spec.name}: the texts of the control {name} have {trained['words']} {trained['unit']} words. "
-            "Set words and unit to these values in config/benchmarks.yaml."
+            f"{spec.name}: the control {name} was trained on texts of another length or word unit. "
+            f"Set words: [{trained['words']}] and unit: {trained['unit']} in config/benchmarks.yaml."
         )
     version = str(manifest["version"])
     provenance = {
@@ -292,7 +292,8 @@ def _require_same_words(spec: BenchmarkSpec, pool: BuiltBenchmark) -> None:
     lengths = set(pool.examples.column("words").to_pylist())
     if pool.spec["unit"] != spec.settings.unit:
         raise ConfigError(
-            f"{spec.name}: the texts of {pool.name} are measured in {pool.spec['unit']} words. Set unit to this value."
+            f"{spec.name}: the texts of {pool.name} have another word unit. "
+            f"Set unit: {pool.spec['unit']} in config/benchmarks.yaml."
         )
     if spec.words is not None and lengths != {spec.words}:
         raise ConfigError(

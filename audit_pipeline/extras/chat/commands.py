@@ -277,7 +277,7 @@ def _print_used(entry: ChatModel, budget: Budget) -> None:
 
 def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bool) -> None:
     from audit_pipeline.cli.audit_output import format_answer
-    from audit_pipeline.report.page import read_conclusions
+    from audit_pipeline.report.page_data import read_conclusions
 
     for report in reports:
         _show_report(report)

@@ -314,7 +314,7 @@ def train_into(
         tokenizer = train_tokenizer((text.text for text in texts), shape.vocabulary, shape.context)
         start_id = int(tokenizer.convert_tokens_to_ids(START))
     else:
-        base, start_id = _load_base(entry, entry.base, paths)
+        base, start_id = _load_base_and_start_token(entry, entry.base, paths)
         tokenizer = read_with_transformers(base.located)[0]
 
     initial_models: dict[Role, Any] = {}
@@ -369,7 +369,7 @@ def train_into(
     }
 
 
-def _load_base(entry: ControlEntry, name: str, paths: DataPaths) -> tuple[TokenizedModel, int]:
+def _load_base_and_start_token(entry: ControlEntry, name: str, paths: DataPaths) -> tuple[TokenizedModel, int]:
     """Return the base model of a control and the id of its start token. Its weights are read in float32."""
     base = load_tokenized(apply_overrides(resolve_model(name, load_models()), dtype="float32"), paths)
     if base.entry.adapter is not None:

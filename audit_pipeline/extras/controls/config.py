@@ -51,7 +51,10 @@ class Architecture(StrictSettings):
     @model_validator(mode="after")
     def _require_fitting_heads(self) -> Self:
         if self.hidden_size % (2 * self.heads):
-            raise ValueError("hidden_size must be a multiple of twice heads, because rotary positions turn pairs")
+            raise ValueError(
+                "hidden_size must be a multiple of 2 × heads, because the position embeddings (RoPE) rotate pairs of "
+                "values within each head"
+            )
         return self
 
     @property

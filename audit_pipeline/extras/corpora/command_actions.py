@@ -384,7 +384,7 @@ def print_items(judged: Sequence[item_verdicts.BenchmarkItem]) -> None:
     console.show_table("items", [asdict(item) for item in listed_items], _ITEMS)
     if len(shown) > _SHOWN_ITEMS:
         console.print_result(
-            f"{len(shown) - _SHOWN_ITEMS:,} further items are not clean. Use --json to list all items."
+            f"{len(shown) - _SHOWN_ITEMS:,} further item(s) are not clean. Use --json to list all items."
         )
     if counts["contaminated"]:
         record_exit_state("contaminated")

@@ -140,7 +140,7 @@ class Search:
         if self._grid is None:
             return 0
         n_tokens = 0
-        for grid_windows in self._iterate_grid_windows(self._grid):
+        for grid_windows in self._iterate_grid_windows_by_document(self._grid):
             windows = [grid_window.window for grid_window in grid_windows]
             n_tokens += window_probabilities.count_tokens_to_run(self.model, windows, self._caches, "grid")
         return n_tokens
@@ -204,7 +204,7 @@ class Search:
             return None
         backend = partial(backend_of, self.model)
         findings = []
-        for group in _group_documents(self._iterate_grid_windows(self._grid)):
+        for group in _group_documents(self._iterate_grid_windows_by_document(self._grid)):
             windows = [grid_window.window for grid_windows in group for grid_window in grid_windows]
             self._run_windows(windows, backend, on_progress, "grid")
             findings += [
@@ -270,7 +270,7 @@ class Search:
             self.model, extraction.document.text, starts, self.options.lengths
         )
 
-    def _iterate_grid_windows(self, grid: settings_grid.Grid) -> Iterator[list[settings_grid.GridWindow]]:
+    def _iterate_grid_windows_by_document(self, grid: settings_grid.Grid) -> Iterator[list[settings_grid.GridWindow]]:
         for document in self._documents:
             yield settings_grid.encode_grid_windows(self.model, document.text, grid, self._context_length)
 

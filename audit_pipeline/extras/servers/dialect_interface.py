@@ -93,17 +93,17 @@ def build_prompt(
         # A tokenizer with a start token adds it to each text and to each prefix, so it is the first id.
         adds_start_token = encode(model, ["a"])[0].start_token_id is not None
         ids = ids[1:] if adds_start_token else ids
-    string = _build_prompt_string(model, ids, text.text_sha256) if as_string else None
+    string = _build_prompt_string(model, ids) if as_string else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
 
 
-def _build_prompt_string(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
+def _build_prompt_string(model: TokenizedModel, ids: tuple[int, ...]) -> PromptString:
     string = model.tokenizer.decode(ids)
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
         raise NoStringError(
-            f"The server accepts only strings, and no string has the tokens of a window of the text with sha256 "
-            f"{sha256}. If the text is longer than window, increase window in the entry of the model."
+            "The server accepts only strings, but it would split the string of one of the text's windows into other "
+            "tokens. If the text is longer than window, increase window in the entry of the model."
         )
     starts: list[int] = []
     # llama-cpp-python does not count the characters of special tokens.

@@ -350,7 +350,8 @@ def _format_suspicious(rows: Mapping[Key, Row]) -> str:
     retrained_value = _find_value(rows, "suspicious", "retrained", "forget")
     retrained_share = ""
     if retrained_value is not None:
-        retrained_share = f"; by the same rule {_format_percent(retrained_value)} of them in the retrained model"
+        percent = _format_percent(retrained_value)
+        retrained_share = f"; by the same rule {percent} of the texts to be forgotten in the retrained model"
     return (
         f"Suspicious (called a member before, and hardly moved since): {_format_percent(forget['value'])} of "
         f"{forget['n']} texts to be forgotten{held_out_share}{retrained_share}. A score may change as little in a "

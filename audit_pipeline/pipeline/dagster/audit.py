@@ -27,7 +27,7 @@ from audit_pipeline.pipeline import audit_requests
 from audit_pipeline.pipeline.coverage import explain_unpublished
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
-from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
+from audit_pipeline.pipeline.dagster.locks import mark_audit_running
 from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.resources import build_command_tags
 from audit_pipeline.pipeline.dagster.runs import Runner, UpdateOutcome, update
@@ -126,7 +126,7 @@ def open_runner(
     definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> Iterator[tuple[Runner, list[str]]]:
     """Hold the lock of audits. Yield a runner of jobs, and the ids of dead runs that were marked as failed."""
-    with hold_audit_lock(paths), open_instance(paths) as instance:
+    with mark_audit_running(paths), open_instance(paths) as instance:
         dead_runs = mark_dead_runs_failed(instance, paths)
         yield Runner(definitions.resolve_job_def, instance, paths, on_step), dead_runs
 

@@ -48,7 +48,7 @@ def list_checks(stage: Stage) -> dict[str, StageCheck]:
         )
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
-        description = f"Every value is within the limits of its column: {', '.join(limited)}."
+        description = f"Every value of these columns is within its column's limits: {', '.join(limited)}."
         checks[VALUES_IN_LIMITS] = StageCheck(description, is_warning=False)
     return checks
 

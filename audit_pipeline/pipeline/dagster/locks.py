@@ -61,7 +61,7 @@ def hold_liveness_file(paths: DataPaths, run_id: str) -> Iterator[None]:
 
 
 @contextmanager
-def hold_audit_lock(paths: DataPaths) -> Iterator[None]:
+def mark_audit_running(paths: DataPaths) -> Iterator[None]:
     """Mark an audit as running within the block, so that `forget` fails.
 
     Raises:

@@ -23,7 +23,7 @@ from audit_pipeline.pipeline.audit_requests import AuditOutcome, AuditRequest
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.audit import audit_models
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
-from audit_pipeline.pipeline.dagster.locks import hold_audit_lock
+from audit_pipeline.pipeline.dagster.locks import mark_audit_running
 from audit_pipeline.pipeline.dagster.resources import SUMMARY_TAG, WEEKLY_TAG, AuditData
 from audit_pipeline.pipeline.dagster.runs import Jobs, Runner, UpdateOutcome, update
 from audit_pipeline.pipeline.plan import Planner
@@ -241,7 +241,7 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     )
     def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
         tags = {WEEKLY_TAG: context.run_id}
-        with hold_audit_lock(data.paths):
+        with mark_audit_running(data.paths):
             week = run_weekly_audit(jobs, context.instance, data.paths, utc_today(), context.log.info, tags)
         context.log.info(week.summary)
         metadata: dict[str, Any] = {

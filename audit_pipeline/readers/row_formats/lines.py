@@ -33,7 +33,7 @@ def open_text_lines(file: InputFile) -> RowStream:
                 try:
                     yield Row(location, index, {TXT_COLUMN: line.decode()})
                 except UnicodeDecodeError as error:
-                    yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of the line")
+                    yield Skipped(location, index, f"invalid UTF-8 at byte {error.start + 1} of the line")
 
     return RowStream(file, read, columns=(TXT_COLUMN,))
 
@@ -51,7 +51,7 @@ def parse_json_row(line: bytes, location: str, index: int, string_lines: str | N
     try:
         value = json.loads(line.decode())
     except UnicodeDecodeError as error:
-        return Skipped(location, index, f"invalid UTF-8 at byte {error.start} of the line")
+        return Skipped(location, index, f"invalid UTF-8 at byte {error.start + 1} of the line")
     except json.JSONDecodeError as error:
         return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
     except (ValueError, RecursionError) as error:

@@ -97,7 +97,7 @@ def read_epub(file: Path | IO[bytes]) -> Epub:
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise EpubError(f"is not a readable zip file ({error})") from error
+        raise EpubError(f"is damaged, or is not an EPUB, because it is not a readable zip file ({error})") from error
     with archive:
         return _read_package(_Members(archive))
 

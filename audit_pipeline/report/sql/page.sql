@@ -1,5 +1,5 @@
--- Tables that the sections of one page read. page.py creates three further tables: page (one row), asked_pairs (all pairs
--- of the page) and shown_pairs (the shown pairs in order).
+-- Tables that the sections of one page read. page_data.py creates three further tables: page (one row), asked_pairs (all
+-- pairs of the page) and shown_pairs (the shown pairs in order).
 
 CREATE OR REPLACE TEMP TABLE page_models AS
 -- The model of the page. On the page across models: all models except controls, which check the instrument.

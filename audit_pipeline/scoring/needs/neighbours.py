@@ -20,7 +20,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs import provider
 from audit_pipeline.tables import Kind, digest, text_sha256
-from audit_pipeline.token_statistics.cached_texts import CacheLocation, collect_lists_by_text, plan, read_statistics
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, collect_lists_by_sha256, plan, read_statistics
 
 _KINDS: tuple[Kind, ...] = ("base", "topk")
 _LISTS = ("token_id", "char_start", "char_end"), ("token_id", "logprob")
@@ -120,7 +120,7 @@ class NeighbourProposer:
         """
         sha256 = {text: text_sha256(text) for text in texts}
         base, topk = (
-            collect_lists_by_text(read_statistics(self._model, list(sha256), self._location, kind=kind), names)
+            collect_lists_by_sha256(read_statistics(self._model, list(sha256), self._location, kind=kind), names)
             for kind, names in zip(_KINDS, _LISTS, strict=True)
         )
         missing = sum(key not in base or key not in topk for key in sha256.values())

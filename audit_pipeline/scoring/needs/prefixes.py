@@ -20,7 +20,7 @@ from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Sid
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics import prefixed_texts
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import CachePlan, collect_lists_by_text
+from audit_pipeline.token_statistics.cached_texts import CachePlan, collect_lists_by_sha256
 from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
 from audit_pipeline.token_statistics.tokens import Prefix, encode_prefix, window_and_stride
 
@@ -238,7 +238,7 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
         cached: dict[PrefixRequest, Mapping[str, Mapping[str, Float32s]]] = {}
         for request, prefix in self._prefixes.items():
             table = prefixed_texts.read_prefixed(self._model, texts, prefix, self._location)
-            cached[request] = collect_lists_by_text(table, ["logprob"])
+            cached[request] = collect_lists_by_sha256(table, ["logprob"])
         revealing = self._find_revealing_shots(texts)
 
         def look_up(scored: provider.TextWithStatistics) -> PrefixedLogProbs:

@@ -39,7 +39,7 @@ from audit_pipeline.scoring.needs import provider
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, plan, read_branches, read_statistics
+from audit_pipeline.token_statistics.cached_texts import collect_lists_by_sha256, plan, read_branches, read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 
@@ -56,7 +56,7 @@ class _ListsProvider(provider.Provider[provider.T]):
         """
         cached_kind = KINDS[kind]
         rows = read_statistics(self._model, texts, self._location, kind)
-        lists_by_text = collect_lists_by_text(rows, cached_kind.statistics)
+        lists_by_text = collect_lists_by_sha256(rows, cached_kind.statistics)
 
         def look_up(scored: provider.TextWithStatistics) -> dict[str, Float32s] | None:
             lists = lists_by_text.get(text_sha256(scored.model_input))
@@ -144,7 +144,7 @@ class BranchesProvider(provider.Provider[BranchStatistics]):
         """Return the lookup of a text's branches."""
         table = read_branches(self._model, texts, self._location, self.branch_steps)
         lengths = dict(zip(table.column("text_sha256").to_pylist(), table.column("m").to_pylist(), strict=True))
-        lists_by_text = collect_lists_by_text(table, ("offsets", "logprob", "z"))
+        lists_by_text = collect_lists_by_sha256(table, ("offsets", "logprob", "z"))
 
         def look_up(scored: provider.TextWithStatistics) -> BranchStatistics | None:
             sha256 = text_sha256(scored.model_input)

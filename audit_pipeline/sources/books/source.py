@@ -60,7 +60,9 @@ class BooksSettings(SourceSection):
         description="a .csv or .jsonl file with the columns id and published: dates of Project Gutenberg's books",
     )
     contact: Text | None = Field(
-        default=None, description="an address at which Project Gutenberg can reach you; required for its books"
+        default=None,
+        description="your e-mail address or web page, so that Project Gutenberg can reach you; it is sent with every "
+        "request, and required for its books",
     )
     gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
 
@@ -69,8 +71,8 @@ class BooksSettings(SourceSection):
         """Return the instruction for a missing setting, or None if the source is ready."""
         if self.gutenberg.mirror is not None and self.contact is None:
             return (
-                f"set books.contact in config/{FILE_NAME} to an address at which Project Gutenberg can reach you. "
-                "It is sent with every request."
+                f"set books.contact in config/{FILE_NAME} to your e-mail address or web page, so that Project "
+                "Gutenberg can reach you. It is sent with every request."
             )
         if self.folder is None and self.gutenberg.mirror is None:
             return (

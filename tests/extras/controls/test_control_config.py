@@ -69,7 +69,7 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("members: 10", "members: 0", r"control check: members: .*greater than or equal to 1"),
         ("members: 10", "member: 10", r"control check: (unknown key 'member'|key 'members' is missing)"),
         ("seed: 1", "seed: 1\n    occurrences: 1.5", "must be a whole number with draw: fixed"),
-        ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of twice heads"),
+        ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of 2 × heads"),
         ("sources: [sotu]", "sources: [sotu, sotu]", "a source is listed twice"),
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
@@ -92,7 +92,7 @@ def test_an_invalid_entry_is_named(folder: Path, old: str, new: str, problem: st
     ("old", "new", "problem"),
     [
         ("control: check", "control: chek", "did you mean check"),
-        ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of twice heads"),
+        ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of 2 × heads"),
         ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
     ],
 )

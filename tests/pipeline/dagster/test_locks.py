@@ -15,16 +15,21 @@ import pytest
 
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.dagster import locks
-from audit_pipeline.pipeline.dagster.locks import has_running_audit, hold_audit_lock, hold_named_lock, hold_removal_lock
+from audit_pipeline.pipeline.dagster.locks import (
+    has_running_audit,
+    hold_named_lock,
+    hold_removal_lock,
+    mark_audit_running,
+)
 from audit_pipeline.store.paths import DataPaths
 
 _HOLD = """
 import sys, time
 from pathlib import Path
-from audit_pipeline.pipeline.dagster.locks import hold_audit_lock, hold_named_lock
+from audit_pipeline.pipeline.dagster.locks import mark_audit_running, hold_named_lock
 from audit_pipeline.store.paths import DataPaths
 paths = DataPaths(Path(sys.argv[1]))
-with hold_named_lock(paths, sys.argv[2], print) if sys.argv[2:] else hold_audit_lock(paths):
+with hold_named_lock(paths, sys.argv[2], print) if sys.argv[2:] else mark_audit_running(paths):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -34,8 +39,8 @@ def test_audits_share_and_a_removal_is_refused_while_any_is_at_work(tmp_path: Pa
     paths = DataPaths(tmp_path)
     assert not has_running_audit(paths)
     assert not paths.claims.exists()
-    with hold_audit_lock(paths):
-        with hold_audit_lock(paths):
+    with mark_audit_running(paths):
+        with mark_audit_running(paths):
             pass
         assert has_running_audit(paths)
         with (
@@ -43,7 +48,7 @@ def test_audits_share_and_a_removal_is_refused_while_any_is_at_work(tmp_path: Pa
             hold_removal_lock(paths),
         ):
             pass
-    with pytest.raises(ZeroDivisionError), hold_audit_lock(paths):
+    with pytest.raises(ZeroDivisionError), mark_audit_running(paths):
         raise ZeroDivisionError
     assert {file.name for file in paths.claims.iterdir()} == {"gate.lock"}
     with hold_removal_lock(paths):
@@ -72,7 +77,7 @@ def test_a_removal_keeps_out_audits_and_other_removals(tmp_path: Path, monkeypat
     monkeypatch.setattr(locks, "_GATE_SECONDS", 0.1)
     paths = DataPaths(tmp_path)
     with hold_removal_lock(paths):
-        for hold in (hold_audit_lock, hold_removal_lock):
+        for hold in (mark_audit_running, hold_removal_lock):
             with pytest.raises(AuditError, match=r"forget is running .*nothing was changed"), hold(paths):
                 pass
 

@@ -176,7 +176,7 @@ def test_a_text_ends_at_its_references() -> None:
     ("settings", "instruction"),
     [
         ({}, "set wikipedia.categories"),
-        ({"categories": ("2023 events",)}, "set wikipedia.contact to an address"),
+        ({"categories": ("2023 events",)}, "set wikipedia.contact to your e-mail address"),
         ({"categories": ("2023 events",), "contact": "ann@example.org"}, ""),
     ],
 )
