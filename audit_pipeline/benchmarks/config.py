@@ -255,8 +255,8 @@ def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: 
             if fault.keys:
                 faults.append(fault)
             else:
-                words = f"{fault.words.rstrip('.')}.{days}" if days else fault.words
-                faults.append(Fault(fault.keys, words))
+                message = f"{fault.words.rstrip('.')}.{days}" if days else fault.words
+                faults.append(Fault(fault.keys, message))
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):
