@@ -16,7 +16,7 @@ demo: $(STAMP)
 # a core, by file, in the order of their names: the folders with the longest files (assets, cli) come early, where xdist's
 # own order, files with many tests first, leaves the few long tests for the end. Bytecode is kept even where the
 # surroundings say not to: every process that a test starts would compile all modules anew.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=15
 
 test: $(STAMP) check
 	$(PYTEST) -m "not slow and not browser and not tutorial"
