@@ -119,7 +119,7 @@ def test_the_doctor_opens_the_storage_and_says_when_it_cannot(workspace: Workspa
     workspace.monkeypatch.setattr("dagster_postgres.utils.calculate_delay", lambda **how: 0.0)
     said = dagster_line(workspace)
     assert said.startswith("!!")
-    assert "cannot be opened" in said
+    assert "is unusable" in said
 
 
 def test_a_benchmark_is_forgotten_there_too(audited: Shared, workspace: Workspace, postgres: Server) -> None:
