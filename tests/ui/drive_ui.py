@@ -439,7 +439,7 @@ class Drive:
     def require_each_model_loaded_once(self, runs: Sequence[Run], pairs: set[str]) -> None:
         """The runs' own lines: each model loaded once, and every pair's texts computed or found, none left out."""
         lines = [line for run in runs for line in self.instance.log(run.id)]
-        loaded = Counter(match[1] for line in lines if (match := re.match(r"made (\S+) ready in [\d.]+ s: ", line)))
+        loaded = Counter(match[1] for line in lines if (match := re.match(r"(\S+) is ready after [\d.]+ s: ", line)))
         names = ", ".join(run.id for run in runs)
         require(
             loaded == Counter(MODELS),
