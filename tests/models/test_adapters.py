@@ -96,11 +96,13 @@ def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarr
         peft.LoraConfig(**{**LORA, "use_dora": True}),
         peft.LoraConfig(**{**LORA, "target_modules": ["q_proj", "lm_head"]}),
         peft.LoraConfig(**LORA, init_lora_weights="pissa"),
+        peft.LoHaConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
         peft.IA3Config(
             target_modules=["k_proj", "down_proj"], feedforward_modules=["down_proj"], task_type="CAUSAL_LM"
         ),
+        peft.OFTConfig(r=2, oft_block_size=0, target_modules=["q_proj"], task_type="CAUSAL_LM"),
     ],
-    ids=["lora", "dora", "head", "pissa", "ia3"],
+    ids=["lora", "dora", "head", "pissa", "loha", "ia3", "oft"],
 )
 def test_an_adapter_scores_like_the_merged_model_and_does_not_change_the_base(
     base: Path, tmp_path: Path, config: object

@@ -124,6 +124,8 @@ def test_a_csv_row_with_a_quote_that_is_never_closed_is_skipped(tmp_path: Path) 
 def test_an_invalid_csv_header_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="header is not valid UTF-8"):
         read_rows(written(tmp_path, "b.csv", b"caf\xe9,b\na,b\n"))
+    with pytest.raises(DataError, match="contains no rows"):
+        read_rows(written(tmp_path, "c.csv", "text,label\n"))
 
 
 def test_parquet_rows_nulls_and_invalid_utf8(tmp_path: Path) -> None:
@@ -138,19 +140,19 @@ def test_parquet_rows_nulls_and_invalid_utf8(tmp_path: Path) -> None:
     ]
     assert dict(texts[0].values) == {"text": "one", "n": 1}
     assert [(row.location, row.index, row.reason) for row in skipped] == [
-        ("t.parquet:2", 1, "invalid UTF-8 at byte 3 of a value"),
+        ("t.parquet:2", 1, "invalid UTF-8 at byte 4 of a value"),
         ("t.parquet:3", 2, "column 'text' is null"),
     ]
 
 
-@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.txt"])
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(DataError, match="contains no rows"):
         read_rows(written(tmp_path, name, content))
 
 
-@pytest.mark.parametrize("name", ["t.jsonl", "t.csv"])
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.txt"])
 def test_utf16_is_refused_with_advice(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match=r"UTF-16\. Save it as UTF-8\."):
         read_rows(written(tmp_path, name, "text\nhello\n".encode("utf-16")))
