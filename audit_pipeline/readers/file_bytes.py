@@ -101,6 +101,11 @@ def find_irregular_kind(path: Path) -> str | None:
     return _name_kind(mode)
 
 
+def describe_invalid_bytes(error: UnicodeDecodeError, encoding: str = "UTF-8") -> str:
+    """Return a phrase with the position of the first invalid byte. The first byte of the decoded bytes is byte 1."""
+    return f"invalid {encoding} at byte {error.start + 1}"
+
+
 def is_unicode(name: str) -> bool:
     """Return True if a file name is valid UTF-8. Python represents invalid bytes as lone surrogates."""
     try:

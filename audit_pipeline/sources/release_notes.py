@@ -20,6 +20,7 @@ from pydantic import Field
 from audit_pipeline.config.validation import Distinct
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers.distributions import Archive, read_configured_index, read_members
+from audit_pipeline.readers.file_bytes import describe_invalid_bytes
 from audit_pipeline.sources import base
 
 NAME = "release_notes"
@@ -120,7 +121,7 @@ def read_archive_releases(project: Project, archive: Archive) -> Iterator[base.F
         try:
             pages[name] = files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            yield base.MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}")
+            yield base.MissingPart(f"{project.collection}/{name}", describe_invalid_bytes(error))
     titles = _collect_titles(pages, project)
     for name in filter(project.is_notes, pages):
         for release in project.releases(name.removeprefix(project.documentation), pages[name]):

@@ -47,7 +47,7 @@ def test_an_unlabelled_benchmark_has_scores_without_metrics_and_names_bad_files(
     result = workspace.run("audit", "--model", "tiny", "--benchmark", "shelf_10")
     assert result.exit_code == 0, result.output
     assert "• missing from local_files: café.txt: " in result.stderr
-    assert "invalid UTF-8 at byte 6" in result.stderr
+    assert "invalid UTF-8 at byte 7" in result.stderr
     [line] = [line for line in result.stderr.splitlines() if line.startswith("• skipped in local_files")]
     assert line.startswith("• skipped in local_files: 3, the first books.jsonl#")
     assert "shelf_10: No conclusion: there are no comparison documents." in result.stdout

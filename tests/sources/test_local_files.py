@@ -83,7 +83,7 @@ def test_a_folder_with_files_of_every_kind(tmp_path: Path) -> None:
     }
     (missing,) = fetched.missing
     assert missing.part == "latin.txt"
-    assert "invalid UTF-8 at byte 3" in missing.reason
+    assert "invalid UTF-8 at byte 4" in missing.reason
     assert missing.can_contain("shelf", "latin.txt")
     assert not missing.can_contain("shelf", "latin.txt.md")
 

@@ -222,7 +222,7 @@ def test_fetch_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> N
     )
     assert first.url.endswith("/releases/4.0/")
     assert [(item.part, item.reason) for item in fetched.missing] == [
-        ("django/docs/releases/latin.txt", "invalid UTF-8 at byte 3")
+        ("django/docs/releases/latin.txt", "invalid UTF-8 at byte 4")
     ]
     assert LeftOut("Django 5.1", "not released: Under development") in fetched.left_out
     assert LeftOut("SQLAlchemy 1.9.8", "no text") in fetched.left_out

@@ -17,7 +17,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora import corpus_stream
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
 from audit_pipeline.extras.corpora.matching import CorpusDocument
-from audit_pipeline.readers.file_bytes import LINE_LIMIT, InputFile, open_bytes
+from audit_pipeline.readers.file_bytes import LINE_LIMIT, InputFile, describe_invalid_bytes, open_bytes
 from audit_pipeline.readers.formats import compute_file_digest, find_suffix, open_texts
 from audit_pipeline.readers.text_rows import EMPTY, Skipped, TextRow
 from audit_pipeline.store.paths import DataPaths, to_path_segment
@@ -234,7 +234,7 @@ def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | S
             try:
                 yield TextRow(location, number, content[:cut].decode(encoding), {})
             except UnicodeDecodeError as error:
-                yield Skipped(location, number, f"invalid UTF-8 at byte {error.start}")
+                yield Skipped(location, number, describe_invalid_bytes(error))
             number += 1
     if rest:
         yield TextRow(f"{name}, part {number + 1}", number, rest.decode("utf-8", "replace"), {})

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from audit_pipeline.errors import to_one_line
-from audit_pipeline.readers.file_bytes import InputFile, require_regular_file
+from audit_pipeline.readers.file_bytes import InputFile, describe_invalid_bytes, require_regular_file
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import Row, Skipped, UnreadableFileError, require_unique_columns
 
@@ -113,7 +113,7 @@ def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entri
         try:
             yield Row(location, index, batch.slice(number, 1).to_pylist()[0])
         except UnicodeDecodeError as error:
-            yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of a value")
+            yield Skipped(location, index, f"{describe_invalid_bytes(error)} of a value")
         except (ValueError, OverflowError) as error:
             yield Skipped(location, index, f"a value cannot be read: {to_one_line(error)}")
 

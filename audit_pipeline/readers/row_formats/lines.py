@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from audit_pipeline.readers.file_bytes import InputFile, iterate_lines, open_bytes
+from audit_pipeline.readers.file_bytes import InputFile, describe_invalid_bytes, iterate_lines, open_bytes
 from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, Skipped
 
@@ -33,7 +33,7 @@ def open_text_lines(file: InputFile) -> RowStream:
                 try:
                     yield Row(location, index, {TXT_COLUMN: line.decode()})
                 except UnicodeDecodeError as error:
-                    yield Skipped(location, index, f"invalid UTF-8 at byte {error.start + 1} of the line")
+                    yield Skipped(location, index, f"{describe_invalid_bytes(error)} of the line")
 
     return RowStream(file, read, columns=(TXT_COLUMN,))
 
@@ -51,7 +51,7 @@ def parse_json_row(line: bytes, location: str, index: int, string_lines: str | N
     try:
         value = json.loads(line.decode())
     except UnicodeDecodeError as error:
-        return Skipped(location, index, f"invalid UTF-8 at byte {error.start + 1} of the line")
+        return Skipped(location, index, f"{describe_invalid_bytes(error)} of the line")
     except json.JSONDecodeError as error:
         return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
     except (ValueError, RecursionError) as error:

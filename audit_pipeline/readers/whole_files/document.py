@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import Dating
-from audit_pipeline.readers.file_bytes import read_regular_file, require_regular_file
+from audit_pipeline.readers.file_bytes import describe_invalid_bytes, read_regular_file, require_regular_file
 from audit_pipeline.readers.whole_files.legible import (
     REPAIRS,
     explain_illegible,
@@ -143,7 +143,7 @@ def read_plain(path: Path) -> WholeDocument:
     try:
         text = read_regular_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}. Save the file as UTF-8.") from error
+        raise DataError(f"{path}: {describe_invalid_bytes(error)}. Save the file as UTF-8.") from error
     return WholeDocument(text.replace("\r\n", "\n").translate(REPAIRS))
 
 

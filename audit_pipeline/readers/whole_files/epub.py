@@ -25,6 +25,7 @@ from defusedxml.ElementTree import fromstring
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.charsets import find_codec
 from audit_pipeline.readers.dates import Dating, parse_edition_dates
+from audit_pipeline.readers.file_bytes import describe_invalid_bytes
 from audit_pipeline.readers.whole_files.document import MEBIBYTE
 
 _MAX_MEMBER_BYTES = 8 * MEBIBYTE
@@ -307,7 +308,7 @@ def _decode_markup(content: bytes) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise _MemberError(f"invalid {encoding.removesuffix('-sig').upper()} at byte {error.start}") from error
+        raise _MemberError(describe_invalid_bytes(error, encoding.removesuffix("-sig").upper())) from error
     except LookupError as error:
         raise _MemberError(f"in an unknown encoding, {encoding}") from error
 

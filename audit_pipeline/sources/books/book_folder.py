@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateError, parse_dating
-from audit_pipeline.readers.file_bytes import read_regular_file, require_regular_file
+from audit_pipeline.readers.file_bytes import describe_invalid_bytes, read_regular_file, require_regular_file
 from audit_pipeline.readers.formats import read_rows
 from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_unicode, read_name
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
@@ -256,7 +256,7 @@ def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
         text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
         raise UnusableDocumentError(
-            f"invalid UTF-8 at byte {error.start}. Save it as UTF-8, or write latin-1 in the column 'encoding'."
+            f"{describe_invalid_bytes(error)}. Save it as UTF-8, or write latin-1 in the column 'encoding'."
         ) from error
     return clean_book_text(text)
 

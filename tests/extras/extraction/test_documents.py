@@ -57,7 +57,7 @@ def test_rows_are_documents_with_a_name_or_a_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.txt", b"ab\xff", "invalid UTF-8 at byte 2"),
+        ("a.txt", b"ab\xff", "invalid UTF-8 at byte 3"),
         ("a.jsonl", b'{"text": "x", "id": 1}\n{"text": "y", "id": 1}\n', "1 name.* several documents"),
         ("a.bin", b"x", "format"),
     ],

@@ -184,7 +184,7 @@ def test_chapters_are_decoded_in_their_declared_encoding() -> None:
     )
     assert texts(epub) == ["café"] * 3
     assert dict(epub.problems) == {
-        "OPS/bad.xhtml": "invalid UTF-8 at byte 6",
+        "OPS/bad.xhtml": "invalid UTF-8 at byte 7",
         "OPS/odd.xhtml": "in an unknown encoding, klingon",
     }
 

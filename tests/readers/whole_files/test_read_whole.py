@@ -161,7 +161,7 @@ LAUGHS = "<!ENTITY l0 'ha'>" + "".join(f"<!ENTITY l{number} '{f'&l{number - 1};'
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("latin.txt", b"caf\xe9", "invalid UTF-8 at byte 3"),
+        ("latin.txt", b"caf\xe9", "invalid UTF-8 at byte 4"),
         ("empty.pdf", b"", "is damaged, or is not a PDF"),
         ("cut.pdf", pdf([[FULL]])[:300], "is damaged, or is not a PDF"),
         ("text.docx", b"some text", "is damaged, or is not a Word file"),
@@ -239,7 +239,7 @@ def test_chapters_without_text_are_reported_with_their_share(tmp_path: Path) -> 
     assert whole.text == FULL
     assert dict(whole.problems) == {
         "4 of 8 chapters (OPS/2.xhtml, OPS/3.xhtml, OPS/4.xhtml, …)": "no text in it, only pictures or nothing",
-        "1 of 8 chapters (OPS/6.xhtml)": "invalid UTF-8 at byte 0",
+        "1 of 8 chapters (OPS/6.xhtml)": "invalid UTF-8 at byte 1",
         "1 of 8 chapters (OPS/7.xhtml)": "letters that form words of no language",
     }, "a cover is no lost chapter"
 

@@ -122,12 +122,12 @@ def test_every_skipped_file_and_row_is_reported(tmp_path: Path) -> None:
     }
     undescribed = "no entry in books.csv or books.jsonl has its date of publication"
     assert reasons(got) == {
-        "bad.txt": "invalid UTF-8 at byte 3. Save it as UTF-8, or write latin-1 in the column 'encoding'.",
+        "bad.txt": "invalid UTF-8 at byte 4. Save it as UTF-8, or write latin-1 in the column 'encoding'.",
         "zero.txt": "it contains a zero byte at character 1, so it is not a text",
         "wide.txt": "in UTF-16; save it as UTF-8",
         "matter.txt": "it has no text besides front and back matter",
         "drm.epub": "is copy-protected (META-INF/encryption.xml). Use a copy without protection.",
-        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 3",
+        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 4",
         "old.mobi": "its format is not one of .txt, .epub",
         "cover.jpg": "its format is not one of .txt, .epub",
         "nobody.txt": undescribed,
