@@ -271,19 +271,7 @@ class Conclusions(NamedTuple):
     in_answers: Mapping[str, Row]
 
 
-_SEARCH_COLUMNS = (
-    "outcome",
-    "sign",
-    "question",
-    "headline",
-    "explanation",
-    "how_sure",
-    "what_would_change",
-    "claim",
-    "claim_in_words",
-    "calibration_in_words",
-    "brief",
-)
+_SEARCH_COLUMNS = (*section_data.ANSWER_COLUMNS, "claim_in_words", "calibration_in_words")
 
 
 def read_conclusions(warehouse: Path, model: str) -> Conclusions:

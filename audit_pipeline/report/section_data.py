@@ -35,7 +35,7 @@ MAX_FACTS = 60
 """Maximum number of facts listed from one JSON document. A manifest can hold thousands."""
 MAX_SEARCHES = 12
 """Maximum number of searches, and of models asked in words, on the first screen."""
-_ANSWER_COLUMNS = (
+ANSWER_COLUMNS = (
     "outcome",
     "sign",
     "question",
@@ -127,7 +127,7 @@ def _list_strongest(name: str, results: Sequence[Row], more_columns: Sequence[st
     The column ``more_NAME`` is the number of other results.
     """
     ordered = sorted(results, key=lambda result: (-result["reproduced"], result["model"], result["benchmark"]))
-    columns = (*_COUNT_COLUMNS, *more_columns, *_ANSWER_COLUMNS)
+    columns = (*_COUNT_COLUMNS, *more_columns, *ANSWER_COLUMNS)
     return {
         f"more_{name}": max(0, len(ordered) - MAX_SEARCHES),
         name: [select_columns(result, columns) for result in ordered[:MAX_SEARCHES]],
