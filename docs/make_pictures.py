@@ -75,10 +75,15 @@ def compute_report_version(package: Path = ROOT / "audit_pipeline") -> str:
 
 
 def compute_ui_version() -> str:
-    """Return a digest of Dagster's version and of what the declarations of all assets show in its UI."""
-    shown = [
-        (stage.name, f"{stage.group} {stage.dimensions} {sorted(stage.kinds)} {[*stage.checks]}") for stage in STAGES
-    ]
+    """Return a digest of Dagster's version and of what the assets show in its UI.
+
+    It covers the declarations and descriptions of assets and checks, but not the labels of metadata.
+    """
+    shown = []
+    for stage in STAGES:
+        checks = {name: check.description for name, check in stage.checks.items()}
+        shown.append((stage.name, f"{stage.group} {stage.dimensions} {sorted(stage.kinds)} {checks}"))
+        shown.append((f"description of {stage.name}", stage.description))
     shown += [(observed.name, f"{observed.group} {observed.dimension}") for observed in OBSERVED.values()]
     return _digest((name, text.encode()) for name, text in [("dagster", version("dagster")), *sorted(shown)])
 
