@@ -39,6 +39,7 @@ from instance_state import Backfill, Instance, Run
 from live_workspace import LiveWorkspace, make
 from tiny_models import save_model
 
+from audit_pipeline.pipeline.dagster.resources import IS_READY
 from audit_pipeline.pipeline.stage import Group
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import read_ledger
@@ -439,7 +440,7 @@ class Drive:
     def require_each_model_loaded_once(self, runs: Sequence[Run], pairs: set[str]) -> None:
         """The runs' own lines: each model loaded once, and every pair's texts computed or found, none left out."""
         lines = [line for run in runs for line in self.instance.log(run.id)]
-        loaded = Counter(match[1] for line in lines if (match := re.match(r"(\S+) is ready after [\d.]+ s: ", line)))
+        loaded = Counter(line.partition(f" {IS_READY} ")[0] for line in lines if f" {IS_READY} " in line)
         names = ", ".join(run.id for run in runs)
         require(
             loaded == Counter(MODELS),

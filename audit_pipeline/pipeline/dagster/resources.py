@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend
 
 
+IS_READY = "is ready after"
+"""The words after a model's name in the log line about its loading. tests/ui counts these lines."""
 _LOG_SECONDS = 15.0
 
 
@@ -112,7 +114,7 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         started = time.monotonic()
         engine = choose_engine(self.engine, self.workers)
         ready = open_backend(model, paths, self.device, log.info, self.endpoints, engine, self._held.base)
-        log.info(f"{model.entry.name} is ready after {time.monotonic() - started:.1f} s: {ready.described}")
+        log.info(f"{model.entry.name} {IS_READY} {time.monotonic() - started:.1f} s: {ready.described}")
         return ready
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
