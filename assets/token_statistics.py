@@ -171,7 +171,7 @@ def _run_other_models_once(run: stage.StageRun, model: Any, backend_of: Any) -> 
 
 def _check_cache(run: stage.StageRun, unreadable_parts: Iterable[str]) -> stage.CheckResult:
     """Return the check for all pairs of the run so far, because the UI shows only the check of the last pair."""
-    damaged: list[str] = run.shared.setdefault("set aside", [])
+    damaged: list[str] = run.shared.setdefault("damaged files", [])
     damaged.extend(unreadable_parts)
     description = None
     if damaged:

@@ -138,7 +138,7 @@ def _summarise_results(
     if no_reference_reason is not None:
         values["reference model"] = f"not loaded: {no_reference_reason}"
     if unreadable_parts:
-        values["corrupt parts of the cache"] = len(unreadable_parts)
+        values["damaged files"] = len(unreadable_parts)
     values["audited documents"] = searched["audited"]
     values["documents reproduced in part"] = reproduced["audited"]
     values["held-out documents"] = searched["held_out"]

@@ -87,7 +87,7 @@ class Search:
     Attributes:
         model: The model that is searched.
         options: The settings of the search.
-        unreadable_parts: The damaged parts of the cache that a run set aside. Their windows were run again.
+        unreadable_parts: Damaged files of the cache, which were renamed. Their windows were run again.
     """
 
     def __init__(

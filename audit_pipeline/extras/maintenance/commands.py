@@ -92,7 +92,7 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
 def doctor(deep: bool, names_all: bool) -> None:
     """Check installation, models, data folder and warehouse.
 
-    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside, and
+    The exit code is 1 if anything is wrong. As in every audit, damaged files of the cache are renamed, and
     tokenizers are cached. Nothing else is changed.
     """
     with console.report_slow_work("checking") as look:

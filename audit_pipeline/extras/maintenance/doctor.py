@@ -258,7 +258,7 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
             "Damaged cache files were renamed to *.unreadable. Delete them. The next audit runs the model on their "
             "texts again"
         )
-        yield DoctorCheck("set aside", False, message, parts_set_aside)
+        yield DoctorCheck("damaged files", False, message, parts_set_aside)
 
 
 def _check_every_file(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:

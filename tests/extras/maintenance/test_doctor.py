@@ -112,7 +112,7 @@ def test_a_damaged_part_of_the_cache_is_named_and_set_aside(workspace: Workspace
     found = look(workspace, deep=True)
     assert list_faults(found) == {"cache": [part]}
     assert "The next audit runs their texts again" in found["cache"].message
-    assert list_faults(look(workspace)) == {"set aside": [part.with_suffix(".unreadable")]}
+    assert list_faults(look(workspace)) == {"damaged files": [part.with_suffix(".unreadable")]}
 
 
 def test_a_flipped_bit_in_any_kind_of_file_is_named(kept: Workspace, tmp_path: Path) -> None:
