@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from audit_pipeline.pipeline import stage
-from audit_pipeline.pipeline.coverage import build_judged_warehouse, note_report, note_warehouse
+from audit_pipeline.pipeline.coverage import build_judged_warehouse
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
+from audit_pipeline.pipeline.publication_state import note_report, note_warehouse
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import is_text_output_allowed
 from audit_pipeline.tables import PAIR_STATES

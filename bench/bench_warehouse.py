@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from audit_pipeline.detectors.registry import is_default
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.files import write_json, write_parquet
 from audit_pipeline.store.integrity import file_sha256, package_versions
 from audit_pipeline.store.ledger import read_ledger

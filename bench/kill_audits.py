@@ -40,7 +40,7 @@ from tiny_models import save_model
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.pipeline.dagster import partitions
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse

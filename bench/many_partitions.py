@@ -46,7 +46,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized, write_card
 from audit_pipeline.pipeline.dagster import partitions
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh_source

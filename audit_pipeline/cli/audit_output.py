@@ -182,7 +182,7 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
 
 def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
     """Rebuild warehouse and report if they do not contain the results of these audits."""
-    from audit_pipeline.pipeline.coverage import explain_unpublished
+    from audit_pipeline.pipeline.publication_state import explain_unpublished
 
     paths = DataPaths.from_environment()
     if explain_unpublished([model.name for outcome in outcomes for model in outcome.models], paths) is not None:

@@ -305,7 +305,7 @@ def _find_warehouse() -> Path:
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
         # The import is slow, and is only needed here.
-        from audit_pipeline.pipeline.registry import ensure_warehouse
+        from audit_pipeline.pipeline.publication import ensure_warehouse
 
         return ensure_warehouse(paths)
     return paths.warehouse

@@ -1,19 +1,15 @@
-"""The table coverage, and the record of the inputs of the published warehouse and report.
-
-Coverage is the state of every model on every benchmark, according to the plan of all pairs.
+"""The table coverage: the state of every model on every benchmark, according to the plan of all pairs.
 
 The table has one row per configured pair, and one per other pair that was ever run. So it includes every pair that a
 view, a report or the UI shows. A pair that audits include has the state *missing* until it has findings. A pair that is
 audited only on request is *done* if its existing products are current. Without products it is *not requested*. A model
 of a control on the texts of another benchmark is *not applicable*. So is any other model on the texts of a control. No
 model is loaded (workspace_state.py, find_seen_models).
-
-The record shows whether the published files are current.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +24,8 @@ from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
 from audit_pipeline.pipeline.plan import AuditPlan, PairState, Planner, find_pair_state, plan_steps
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, Product, Stage
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState, find_seen_models
-from audit_pipeline.store.files import read_json_if_whole, write_json
-from audit_pipeline.store.integrity import code_digest, digest_of_files, package_versions
-from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.ledger_records import Entry, PairOutcome
-from audit_pipeline.store.paths import DataPaths, config_dir, is_text_output_allowed, model_page_path
+from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
 from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file
 
@@ -233,52 +226,3 @@ def _find_latest_findings(pair: Pair, stages: Sequence[Stage], planner: Planner)
             if entry is not None:
                 return entry
     return None
-
-
-RESULTS = "results"
-"""The key of the digest of the last ledger line."""
-
-
-def note_warehouse(paths: DataPaths, head: str) -> None:
-    """Record the ledger head of the warehouse that was just built.
-
-    Args:
-        paths: The data folder.
-        head: The digest of the last ledger line before the build.
-    """
-    write_json(paths.published, {RESULTS: head})
-
-
-def note_report(paths: DataPaths, *, include_text: bool) -> None:
-    """Record the inputs of the report that was just built, and keep the ledger head of the warehouse."""
-    recorded = read_json_if_whole(paths.published) or {}
-    write_json(paths.published, {**_compute_inputs(include_text), RESULTS: recorded.get(RESULTS)})
-
-
-def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
-    """Return why warehouse and report have to be rebuilt, or None if they show all results of the models."""
-    pages = [paths.warehouse, paths.report, *(model_page_path(paths.reports, model) for model in models)]
-    recorded = read_json_if_whole(paths.published)
-    if recorded is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):
-        return "they are missing"
-    current = {**_compute_inputs(is_text_output_allowed()), RESULTS: read_ledger(paths).head}
-    changed = [name for name in current if current[name] != recorded.get(name)]
-    if not changed:
-        return None
-    return f"{', '.join(changed)} changed since they were made"
-
-
-def _is_database(warehouse: Path) -> bool:
-    # DuckDB writes these magic bytes at offset 8.
-    with warehouse.open("rb") as file:
-        return file.read(12)[8:] == b"DUCK"
-
-
-def _compute_inputs(include_text: bool) -> Mapping[str, object]:
-    config = config_dir()
-    return {
-        "configuration": digest_of_files(config, sorted(config.glob("*.yaml"))),
-        "code": code_digest(),
-        "packages": dict(package_versions()),
-        "include_text": include_text,
-    }

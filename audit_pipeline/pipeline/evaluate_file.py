@@ -26,7 +26,7 @@ from audit_pipeline.benchmarks.built_benchmark import (
 from audit_pipeline.config.problems import did_you_mean
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, collect_pair_facts, write_findings
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.external_scores import (

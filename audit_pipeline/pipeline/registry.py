@@ -1,4 +1,4 @@
-"""The declared assets: the assets of this project (``assets/``) and of installed packages, and their warehouse.
+"""The declared assets: the assets of this project (``assets/``) and of installed packages.
 
 An installed package adds an asset with the entry point ``corpus_audit.stages`` (docs/adding-an-asset.md).
 """
@@ -8,17 +8,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from assets import ASSETS, OBSERVED_INPUTS
 from audit_pipeline.errors import SkippedPluginWarning, to_one_line
-from audit_pipeline.pipeline.coverage import build_judged_warehouse
 from audit_pipeline.pipeline.stage import ALL_RESULTS, PAIR, ObservedInput, Stage
 from audit_pipeline.pipeline.stage_settings import build_stages_file
-from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 from audit_pipeline.store.stage_plugins import load_stage_plugins
 from audit_pipeline.tables import TABLES
-from audit_pipeline.warehouse.build import WarehouseReport
 
 OBSERVED: Mapping[str, ObservedInput] = {observed.name: observed for observed in OBSERVED_INPUTS}
 """The observed inputs, by name."""
@@ -100,15 +96,3 @@ def get_stage(name: str) -> Stage:
         KeyError: If there is no such stage.
     """
     return _BY_NAME[name]
-
-
-def build_warehouse(paths: DataPaths, *, include_text: bool = True, config: Path | None = None) -> WarehouseReport:
-    """Build the warehouse of all declared assets (see :func:`build_judged_warehouse`)."""
-    return build_judged_warehouse(paths, STAGES, include_text=include_text, config=config)
-
-
-def ensure_warehouse(paths: DataPaths) -> Path:
-    """Return the path of the warehouse. If it is missing and there are results, build it first."""
-    if paths.ledger.exists() and not paths.warehouse.exists():
-        build_warehouse(paths, include_text=is_text_output_allowed())
-    return paths.warehouse

@@ -64,7 +64,7 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> AuditPlan | None:
 
 
 def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
-    from audit_pipeline.pipeline.coverage import explain_unpublished  # noqa: PLC0415
+    from audit_pipeline.pipeline.publication_state import explain_unpublished  # noqa: PLC0415
 
     plan = plan_quickly(request, paths) if request.options.is_plain else None
     if plan is None or plan.steps or plan.problems:

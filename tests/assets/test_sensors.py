@@ -10,7 +10,7 @@ from audit_pipeline import definitions
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.extras.maintenance import sensors as alert_sensors
 from audit_pipeline.pipeline.dagster.resources import AuditData
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
 

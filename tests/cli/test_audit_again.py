@@ -15,7 +15,8 @@ from made_workspace import NEW, SOURCE, Workspace, count_loads, made_document, m
 
 from audit_pipeline.benchmarks.built_benchmark import assess_split, read_built
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.pipeline.registry import build_warehouse, get_stage
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import model_page_path
 

@@ -17,7 +17,7 @@ from quick import empty_reports
 from written import read_all
 
 from audit_pipeline.cli import main
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import CORPUS_TESTS
 from audit_pipeline.warehouse.query import query_warehouse

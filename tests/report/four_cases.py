@@ -10,7 +10,7 @@ from pathlib import Path
 
 from made_data_folder import DAY, Folder, make_family, write_config
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports
 from audit_pipeline.store.paths import DataPaths
 

@@ -23,7 +23,7 @@ from made_data_folder import (
     make_window,
 )
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.statistics.score_columns import HELD_OUT_COMPARISON as AGAINST_HELD_OUT
 from audit_pipeline.store.paths import DataPaths

@@ -16,7 +16,7 @@ import pytest
 from ledger_lines import explain_files, rewrite_lines
 from made_data_folder import DAY, MODELS, Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report import page_data as report_page
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.page_data import SectionFiles, list_sections, read_conclusions

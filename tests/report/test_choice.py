@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_data_folder import MODELS, Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report import pair_results
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_results import max_sections_per_model, sort_by_importance

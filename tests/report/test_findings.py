@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_data_folder import DAY, Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.number_format import format_interval, format_percent, format_probability
 from audit_pipeline.report.page_data import read_conclusions

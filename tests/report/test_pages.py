@@ -14,7 +14,7 @@ import pytest
 from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, write_config
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.files import GLOSSARY, build_reports, json_copy_path
 from audit_pipeline.report.number_format import format_interval, format_number, format_signed

@@ -9,7 +9,7 @@ from typing import Any
 
 from made_data_folder import Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from audit_pipeline.store.paths import DataPaths
 

@@ -14,7 +14,7 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.store.paths import explain_unwritable, make_private, require_writable
 

@@ -30,7 +30,7 @@ from audit_pipeline.extras.corpora.frequency_need import build_frequencies, read
 from audit_pipeline.extras.extraction.pair_extraction import extract_pair
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store import store
 from audit_pipeline.store.control_files import MANIFEST, TEXTS, read_control, read_control_texts

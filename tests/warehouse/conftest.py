@@ -11,7 +11,7 @@ import pytest
 from made_data_folder import Folder, write_config
 
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 
 from .decided import write_all_decisions, write_audited

@@ -19,7 +19,7 @@ from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.files import write_json, write_table
 from audit_pipeline.store.integrity import file_sha256
 from audit_pipeline.store.paths import DataPaths

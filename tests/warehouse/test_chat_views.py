@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from made_data_folder import DAY, Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
 from .chats import CHAT, CHAT_PAIR, answer_row, document_row, refused_row, write_asking

@@ -15,7 +15,8 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.pipeline import workspace_state
 from audit_pipeline.pipeline.coverage import is_built_as_configured
 from audit_pipeline.pipeline.plan import Planner
-from audit_pipeline.pipeline.registry import STAGES, build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.sources.base import FetchedDocuments
 from audit_pipeline.sources.config import all_sources, load_source_settings

@@ -11,7 +11,7 @@ from ledger_lines import rewrite_lines
 from made_data_folder import DAY, MODELS, Folder
 from made_rows import make_table
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import build_reports, json_copy_path
 from audit_pipeline.report.picture_data import build_study_panels
 from audit_pipeline.store.paths import DataPaths

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, make_family, write_config
 
-from audit_pipeline.pipeline.registry import build_warehouse, get_stage
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import open_read_only
 

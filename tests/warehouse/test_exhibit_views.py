@@ -21,7 +21,7 @@ from made_data_folder import (
     make_window,
 )
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.files import read_table
 from audit_pipeline.tables import PLANS, Pair, canonical_json, digest
 

@@ -12,7 +12,7 @@ import pytest
 from made_data_folder import MODELS, Folder
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse import query as module
 from audit_pipeline.warehouse.query import export, query_warehouse
 from audit_pipeline.warehouse.schema import VIEWS, list_tables

@@ -9,7 +9,7 @@ import pytest
 from ledger_lines import explain_files, rewrite_lines
 from made_data_folder import DAY, MODELS, Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables.sql import quote_literal
 from audit_pipeline.warehouse.query import query_warehouse

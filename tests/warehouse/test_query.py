@@ -13,7 +13,8 @@ import pytest
 from made_data_folder import DAY, Folder
 
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.pipeline.registry import build_warehouse, get_stage
+from audit_pipeline.pipeline.publication import build_warehouse
+from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 

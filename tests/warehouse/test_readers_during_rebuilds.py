@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from made_data_folder import Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 MOST_REBUILDS = 5

@@ -9,7 +9,7 @@ import pytest
 from ledger_lines import explain_files
 from made_data_folder import Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.files import read_parquet, write_table
 from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import schema

@@ -7,7 +7,7 @@ from pathlib import Path
 from ledger_lines import rewrite_lines
 from made_data_folder import CONTROLS, Folder
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_data_folder import Folder, write_config
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.tables import PAIR_STATES
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import MACROS

@@ -13,7 +13,7 @@ from made_data_folder import DAY, MODELS, Folder, make_family, make_searched, ma
 
 from assets.warehouse import summarise_warehouse
 from audit_pipeline.cli.main_command import COUNTS
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import PAIR_STATES, Pair

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, write_config
 
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.tables import Pair, canonical_json, digest, text_sha256
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 

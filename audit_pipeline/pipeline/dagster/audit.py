@@ -24,7 +24,6 @@ from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedErro
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline import audit_requests
-from audit_pipeline.pipeline.coverage import explain_unpublished
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import mark_audit_running
@@ -32,6 +31,7 @@ from audit_pipeline.pipeline.dagster.partitions import register
 from audit_pipeline.pipeline.dagster.resources import build_command_tags
 from audit_pipeline.pipeline.dagster.runs import Runner, UpdateOutcome, update
 from audit_pipeline.pipeline.plan import AuditPlan, Planner, Step
+from audit_pipeline.pipeline.publication_state import explain_unpublished
 from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, STAGES
 from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, Product, StageJob
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState

@@ -16,7 +16,7 @@ from audit_pipeline.extras.maintenance import doctor
 from audit_pipeline.extras.maintenance.doctor import DoctorCheck, run_checks
 from audit_pipeline.models.converted_files import STORED_MANIFEST
 from audit_pipeline.pipeline import console
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store import integrity, store
 from audit_pipeline.store.files import write_json
 from audit_pipeline.store.integrity import digests_of_folder

@@ -9,7 +9,7 @@ import pytest
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance.sensors import WatchedFinding, compare_findings, read_findings
-from audit_pipeline.pipeline.registry import build_warehouse
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 
 LOSS = WatchedFinding("tiny", "notes_32", "loss", 0.6, 0.55, 0.65, "mild shift", True, "screening only")
