@@ -25,6 +25,12 @@ ForwardPass = Any
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of windows, including padding, by type of device."""
 
+MIN_BATCH_TOKENS = {"cpu": 256, "cuda": 4096}
+"""Number of tokens, including padding, from which a batch takes no much shorter windows, by type of device.
+
+Matrix products with so many rows reach nearly full speed. From then on, padding costs more than another batch.
+"""
+
 BRANCH_TOKENS = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of branches, including padding, by type of device."""
 

@@ -18,7 +18,7 @@ from audit_pipeline.token_statistics.vocabulary_blocks import LOG_ZERO, Logits, 
 
 # Maximum number of logits, and maximum number of rows of logits, that are reduced at once.
 _MAX_LOGITS = 1 << 28
-_MAX_ROWS = 4096
+_MAX_ROWS = 1024
 # Statistics that are left to sweep(): logits are copied rather than reduced, and log_p_drawn needs sorted rows.
 _SWEPT = frozenset({"logits", "log_p_drawn"})
 

@@ -218,14 +218,14 @@ class ForwardPass:
     def pad_length(self, length: int) -> int:
         """Return the padded length of a batch whose longest sequence has ``length`` tokens.
 
-        For compiled layers, only few lengths are used: eight between consecutive powers of two.
+        For compiled layers, only few lengths are used: sixteen between consecutive powers of two.
         """
         if self.equal_lengths:
             return length
         length = max(length, _MIN_LENGTH)
         step = 1
         if self._compiles:
-            step = 1 << max(0, (length - 1).bit_length() - 4)
+            step = 1 << max(0, (length - 1).bit_length() - 5)
         max_length = getattr(self.config, "max_position_embeddings", None) or math.inf
         return int(max(length, min(-(-length // step) * step, max_length)))
 

@@ -17,6 +17,8 @@ IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
 
 _TEXTS_PER_CALL = 1024
+# Minimum length of the windows of a large batch, relative to its longest.
+_MIN_RELATIVE_LENGTH = 0.95
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,7 @@ def iterate_batches(
     windows: Iterable[Window],
     token_budget: int,
     *,
+    min_tokens: int | None = None,
     equal_lengths: bool = False,
     length_step: int | None = None,
     prefix_length: int = 0,
@@ -257,25 +260,36 @@ def iterate_batches(
     Args:
         windows: The windows.
         token_budget: Maximum number of padded tokens per batch. A longer window is a batch of its own.
+        min_tokens: Number of padded tokens from which a batch ends before a window that is more than 5% shorter than
+            its longest. None: only the budget ends a batch.
         equal_lengths: Only windows of equal length share a batch, for models that padding disturbs.
         length_step: Windows up to this length never share a batch with longer ones.
         prefix_length: Number of tokens that run before each window.
         pad_length: Function from the length of the longest window to the padded length of the batch.
     """
+    if min_tokens is None:
+        min_tokens = token_budget
     batch: list[Window] = []
+    padded_length = 0
     for window in sorted(windows, key=lambda window: (-window.length, window.text, window.begin)):
         # The longest windows come first. The first window of a batch sets its padded length, and a lack of memory shows
         # at once.
-        if batch and (
-            (len(batch) + 1) * (prefix_length + pad_length(batch[0].length)) > token_budget
-            or (equal_lengths and window.length != batch[0].length)
-            or (
+        if batch:
+            is_full = (len(batch) + 1) * padded_length > token_budget
+            is_large = len(batch) * padded_length >= min_tokens
+            is_much_shorter = (
+                is_large and prefix_length + pad_length(window.length) < _MIN_RELATIVE_LENGTH * padded_length
+            )
+            is_other_length = equal_lengths and window.length != batch[0].length
+            is_other_side = (
                 length_step is not None
                 and prefix_length + window.length <= length_step < prefix_length + batch[0].length
             )
-        ):
-            yield batch
-            batch = []
+            if is_full or is_much_shorter or is_other_length or is_other_side:
+                yield batch
+                batch = []
+        if not batch:
+            padded_length = prefix_length + pad_length(window.length)
         batch.append(window)
     if batch:
         yield batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +91,29 @@ def test_batches_keep_all_windows_and_the_budget(
     if not equal and step is None:
         for batch in formed[:-1]:
             assert (len(batch) + 1) * batch[0].length > budget, "a batch could have taken the next window"
+
+
+@given(windows, st.integers(1, 60))
+def test_a_large_batch_ends_before_a_much_shorter_window(given_windows: list[Window], min_tokens: int) -> None:
+    budget = 60
+    formed = list(iterate_batches(given_windows, budget, min_tokens=min_tokens))
+    assert [window for batch in formed for window in batch] == [
+        window for batch in iterate_batches(given_windows, budget) for window in batch
+    ]
+    for batch, following in pairwise(formed):
+        longest = batch[0].length
+        is_full = (len(batch) + 1) * longest > budget
+        assert is_full or (len(batch) * longest >= min_tokens and following[0].length < 0.95 * longest)
+    for batch in formed:
+        for number, window in enumerate(batch):
+            assert number * batch[0].length < min_tokens or window.length >= 0.95 * batch[0].length
+
+
+def test_a_batch_below_the_minimum_takes_shorter_windows() -> None:
+    lengths = (40, 39, 38, 37, 20)
+    given_windows = [Window(text, 0, length, 0, has_start_token=False) for text, length in enumerate(lengths)]
+    formed = iterate_batches(given_windows, 1000, min_tokens=120)
+    assert [[window.length for window in batch] for batch in formed] == [[40, 39, 38], [37, 20]]
 
 
 @given(windows, st.randoms(use_true_random=False))
