@@ -32,7 +32,7 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.token_statistics.calibration import MIN_BATCH_TOKENS, TOKEN_BUDGET
+from audit_pipeline.token_statistics.calibration import TOKEN_BUDGET
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.tokens import cut_windows, encode, iterate_batches
@@ -182,8 +182,8 @@ def measure_infilling(check: Check, variant: Variant) -> float:
     """The cost of branches of five tokens, in passes over the texts."""
     forward, encoded = variant.forward, variant.encoded
     windows = [window for number, text in enumerate(encoded) for window in cut_windows(number, text, 8192, 4096)]
-    kind = forward.device.type
-    batches = list(iterate_batches(windows, TOKEN_BUDGET[kind], min_tokens=MIN_BATCH_TOKENS[kind]))
+    budget = TOKEN_BUDGET[forward.device.type]
+    batches = list(iterate_batches(windows, budget, min_tokens=forward.min_batch_tokens))
 
     def run(steps: int) -> None:
         for batch in batches:

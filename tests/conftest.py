@@ -156,7 +156,7 @@ def real_data(tmp_path_factory: pytest.TempPathFactory) -> DataPaths:
 
 @pytest.fixture(scope="session")
 def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
-    """Load the embedded default model, smollm2-135m, in float32."""
+    """Load the embedded default model, smollm2-135m, in float32, on the CPU or on CORPUS_AUDIT_TEST_DEVICE."""
     from tiny_models import forward_of
 
     from audit_pipeline.models.config import load_models
@@ -164,7 +164,7 @@ def real_model(real_data: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
 
     entry = load_models(ROOT / "config")["smollm2-135m"]
     model = load_tokenized(entry, real_data)
-    return model, forward_of(model)
+    return model, forward_of(model, os.environ.get("CORPUS_AUDIT_TEST_DEVICE", "cpu"))
 
 
 @pytest.fixture

@@ -211,9 +211,9 @@ def tokenized(folder: Path, data: Path, **fields: Any) -> TokenizedModel:
     return load_tokenized(ModelEntry(name=folder.name, path=folder, **fields), DataPaths(data))
 
 
-def forward_of(model: TokenizedModel) -> ForwardPass:
-    """Load a model on the CPU."""
-    return ForwardPass(load_weights(model, "cpu"), model.vocab_size)
+def forward_of(model: TokenizedModel, device: str = "cpu") -> ForwardPass:
+    """Load a model."""
+    return ForwardPass(load_weights(model, device), model.vocab_size)
 
 
 def twin_of_logits(logits: np.ndarray, target: Sequence[int]) -> dict[str, np.ndarray]:

@@ -25,11 +25,12 @@ ForwardPass = Any
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of windows, including padding, by type of device."""
 
-MIN_BATCH_TOKENS = {"cpu": 256, "cuda": 4096}
-"""Number of tokens, including padding, from which a batch takes no much shorter windows, by type of device.
-
-Matrix products with so many rows reach nearly full speed. From then on, padding costs more than another batch.
-"""
+# Number of tokens, including padding, from which a batch ends before a much shorter window. Matrix products of this size
+# have almost their full speed, and padding costs more time than one more batch.
+_MIN_BATCH_TOKENS = {"cpu": 256, "cuda": 4096}
+# For small models, a GPU computes faster than the processor can start kernels, so batches are larger.
+_SMALL_MODEL = 1_000_000_000
+_MIN_BATCH_TOKENS_OF_SMALL_MODEL = {"cpu": 256, "cuda": 16384}
 
 BRANCH_TOKENS = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of branches, including padding, by type of device."""
@@ -56,6 +57,13 @@ _MIN_WEIGHT_SIZE = 1 << 16
 _MIN_SPEEDUP = 1.1
 # Tolerated relative deviation of products that add the same numbers in another order.
 _TOLERANCE = 1e-5
+
+
+def choose_min_batch_tokens(model: torch.nn.Module, device: torch.device) -> int:
+    """Return the number of tokens, including padding, from which a batch takes no windows that are much shorter."""
+    if sum(parameter.numel() for parameter in model.parameters()) < _SMALL_MODEL:
+        return _MIN_BATCH_TOKENS_OF_SMALL_MODEL[device.type]
+    return _MIN_BATCH_TOKENS[device.type]
 
 
 def measure_tokens_per_second(forward: ForwardPass) -> float | None:

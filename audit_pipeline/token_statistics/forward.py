@@ -56,6 +56,7 @@ class ForwardPass:
         equal_lengths: True if only windows of equal length share a batch, because padding changes the logits.
         length_step: Length beyond which the model encodes positions in another way (LongRoPE), or None. The padded
             length of a batch counts. Windows up to this length never share a batch with longer ones.
+        min_batch_tokens: Number of tokens from which a batch takes no windows that are much shorter.
         packed: True if branches run as one packed pass over the keys and values of their text. Otherwise each branch
             runs separately.
         shared_prefix: True if the keys and values of a prefix are computed once for all texts after it. Otherwise the
@@ -84,6 +85,7 @@ class ForwardPass:
         self.logits_device = layer_tuning.find_output_device(model)
         self.config: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
         self.length_step = layer_tuning.find_longrope_switch(self.config)
+        self.min_batch_tokens = calibration.choose_min_batch_tokens(model, self.device)
         self.scratch = vocabulary_blocks.Scratch(self.logits_device)
         self._compiles = compiles
         self._reduce: Callable[..., vocabulary_blocks.Reduced] = sweep

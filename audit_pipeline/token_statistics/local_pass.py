@@ -105,7 +105,7 @@ def _batch_by_task(forward: ForwardPass, work: Work) -> Iterator[tuple[_Task, Se
         batches = iterate_batches(
             windows,
             calibration.TOKEN_BUDGET[forward.device.type],
-            min_tokens=calibration.MIN_BATCH_TOKENS[forward.device.type],
+            min_tokens=forward.min_batch_tokens,
             equal_lengths=forward.equal_lengths,
             length_step=forward.length_step,
             prefix_length=0 if forward.shared_prefix else len(work.before),
