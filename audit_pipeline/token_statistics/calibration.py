@@ -25,8 +25,8 @@ ForwardPass = Any
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of windows, including padding, by type of device."""
 
-# Number of tokens, including padding, from which a batch ends before a much shorter window. Matrix products of this size
-# have almost their full speed, and padding costs more time than one more batch.
+# Number of tokens, including padding, from which a batch ends before a much shorter window. Matrix products of this
+# size have almost their full speed, and padding costs more time than one more batch.
 _MIN_BATCH_TOKENS = {"cpu": 256, "cuda": 4096}
 # For small models, a GPU computes faster than the processor can start kernels, so batches are larger.
 _SMALL_MODEL = 1_000_000_000
