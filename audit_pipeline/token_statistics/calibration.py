@@ -25,12 +25,12 @@ ForwardPass = Any
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of windows, including padding, by type of device."""
 
-# Number of tokens, including padding, from which a batch ends before a much shorter window. Matrix products of this
-# size have almost their full speed, and padding costs more time than one more batch.
-_MIN_BATCH_TOKENS = {"cpu": 256, "cuda": 4096}
+# Number of tokens, including padding, from which a batch on a GPU ends before a much shorter window. Matrix products of
+# this size have almost their full speed, and padding costs more time than one more batch.
+_MIN_GPU_BATCH_TOKENS = 4096
 # For small models, a GPU computes faster than the processor can start kernels, so batches are larger.
 _SMALL_MODEL = 1_000_000_000
-_MIN_BATCH_TOKENS_OF_SMALL_MODEL = {"cpu": 256, "cuda": 16384}
+_MIN_GPU_BATCH_TOKENS_OF_SMALL_MODEL = 16384
 
 BRANCH_TOKENS = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of branches, including padding, by type of device."""
@@ -60,10 +60,15 @@ _TOLERANCE = 1e-5
 
 
 def choose_min_batch_tokens(model: torch.nn.Module, device: torch.device) -> int:
-    """Return the number of tokens, including padding, from which a batch takes no windows that are much shorter."""
+    """Return the number of tokens, including padding, from which a batch takes no windows that are much shorter.
+
+    On a processor, it is the budget of a batch: batches are small, so little of them is padding.
+    """
+    if device.type != "cuda":
+        return TOKEN_BUDGET[device.type]
     if sum(parameter.numel() for parameter in model.parameters()) < _SMALL_MODEL:
-        return _MIN_BATCH_TOKENS_OF_SMALL_MODEL[device.type]
-    return _MIN_BATCH_TOKENS[device.type]
+        return _MIN_GPU_BATCH_TOKENS_OF_SMALL_MODEL
+    return _MIN_GPU_BATCH_TOKENS
 
 
 def measure_tokens_per_second(forward: ForwardPass) -> float | None:
