@@ -84,22 +84,22 @@ def test_a_class_of_settings_is_told_key_by_key() -> None:
     ]
 
 
-class Renamed(Outer):
-    form: Literal["b"] = "b"
-    added: int = Field(default=1, description="one more")
-
-
 def test_keys_that_another_class_tells_are_left_out_unless_they_changed() -> None:
+
+    class Renamed(Outer):
+        form: Literal["b"] = "b"
+        added: int = Field(default=1, description="one more")
+
     assert keys_of(Renamed, known=Outer).splitlines()[2:] == [
         "| `form` | `b` | `b` | by default the \\| form |",
         "| `added` | whole number | `1` | one more |",
     ]
 
 
-class Silent(StrictSettings):
-    key: int
-
-
 def test_a_key_without_a_meaning_is_refused() -> None:
+
+    class Silent(StrictSettings):
+        key: int
+
     with pytest.raises(ValueError, match=r"Silent\.key has no description"):
         keys_of(Silent)

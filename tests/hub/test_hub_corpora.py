@@ -28,11 +28,6 @@ SHIPPED = yaml.safe_load((ROOT / "config" / "references.yaml").read_text(encodin
 KILLED_AFTER = 150
 
 
-def shard_of(texts: Sequence[str]) -> bytes:
-    """Return a shard of C4."""
-    return json_gz([{"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": "https://x.invalid"} for text in texts])
-
-
 @pytest.mark.slow
 def test_counting_resumes_after_a_kill_and_after_transient_faults(
     hub: HubServer,
@@ -42,6 +37,13 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
     configured: Callable[..., dict[str, str]],
 ) -> None:
     """The corpora are the shipped ones, and one with files of three formats."""
+
+    def shard_of(texts: Sequence[str]) -> bytes:
+        """Return a shard of C4."""
+        return json_gz(
+            [{"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": "https://x.invalid"} for text in texts]
+        )
+
     tiny_model = tiny_folder("llama")
     texts: dict[str, list[str]] = {"c4_en": [], "chinesewebtext": [], "mixed": []}
     # allenai/c4: numbered shards, other variants and a validation split.

@@ -74,21 +74,6 @@ def scores_of(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
     return np.concatenate([row["logprob"] for row in score(model, forward, list(SENTENCES))])
 
 
-def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
-    """Return the log-probabilities of all tokens but the first of each sentence, computed in float64.
-
-    Merged and separate weights are different float32 sums, so a comparison in float32 would measure rounding.
-    """
-    exact = copy.deepcopy(module).double()
-    parts = []
-    for encoded in encode(model, list(SENTENCES)):
-        ids = torch.tensor(encoded.token_id.astype(np.int64))
-        with torch.inference_mode():
-            log_p = exact(input_ids=ids[None], use_cache=False).logits[0, :-1].log_softmax(-1)
-        parts.append(log_p.gather(1, ids[1:, None])[:, 0].numpy())
-    return np.concatenate(parts)
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -107,6 +92,21 @@ def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarr
 def test_an_adapter_scores_like_the_merged_model_and_does_not_change_the_base(
     base: Path, tmp_path: Path, config: object
 ) -> None:
+
+    def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
+        """Return the log-probabilities of all tokens but the first of each sentence, computed in float64.
+
+        Merged and separate weights are different float32 sums, so a comparison in float32 would measure rounding.
+        """
+        exact = copy.deepcopy(module).double()
+        parts = []
+        for encoded in encode(model, list(SENTENCES)):
+            ids = torch.tensor(encoded.token_id.astype(np.int64))
+            with torch.inference_mode():
+                log_p = exact(input_ids=ids[None], use_cache=False).logits[0, :-1].log_softmax(-1)
+            parts.append(log_p.gather(1, ids[1:, None])[:, 0].numpy())
+        return np.concatenate(parts)
+
     folder = save_adapter(tmp_path / "adapter", base, config)
     plain = AutoModelForCausalLM.from_pretrained(base)
     merged = peft.PeftModel.from_pretrained(plain, folder).double().merge_and_unload().eval()

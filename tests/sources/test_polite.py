@@ -223,13 +223,13 @@ def test_after_three_failures_in_a_row_no_request_is_sent(server: BadServer, cli
     assert len(server.asked()) == asked
 
 
-def crawl(url: str, folder: Path, report: Callable[[str], object]) -> None:
-    with PoliteClient(folder, Politeness("ann@example.org", seconds_between=0, timeout=30)) as client:
-        for number in range(6):
-            report(f"{number} {client.get(f'{url}/page', {'n': str(number)}).text()}\n")
-
-
 def test_a_killed_crawl_resumes_from_its_last_page(server: BadServer, tmp_path: Path) -> None:
+
+    def crawl(url: str, folder: Path, report: Callable[[str], object]) -> None:
+        with PoliteClient(folder, Politeness("ann@example.org", seconds_between=0, timeout=30)) as client:
+            for number in range(6):
+                report(f"{number} {client.get(f'{url}/page', {'n': str(number)}).text()}\n")
+
     waiting = iter([slow(b"never", 30)])
 
     def page(request: Request) -> Answer:
