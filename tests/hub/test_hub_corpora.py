@@ -78,7 +78,7 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
         mixed={"hub": "maker/mixed", "files": ["*.parquet", "*.jsonl", "*.jsonl.gz"]},
     )
     hub.cut("maker/mixed/data/c.jsonl.gz", after=50)
-    hub.fail("maker/mixed/resolve/", fault(429, retry_after=0), times=1, method="GET")
+    hub.fail("maker/mixed/resolve/", fault(429, retry_after=0), method="GET")
     script = str(Path(__file__).parent / "in_process.py")
     killed = run(sys.executable, script, "count", json.dumps([("c4_en", str(tiny_model), KILLED_AFTER)]), **environment)
     assert killed.returncode == -signal.SIGKILL
@@ -103,7 +103,7 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
     hub.add("dataset", "maker/busy", good)
     hub.add("dataset", "maker/lists", {"a.jsonl": jsonl([{"text": ["a", "b"]}] * 3000)})
     hub.add("dataset", "maker/columns", {"a.parquet": parquet([{"other": "x"}])})
-    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30), times=1)
+    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30))
     files = ["*.jsonl", "*.parquet"]
     entries: dict[str, dict[str, Any]] = {
         name: {"hub": f"maker/{name}", "files": files} for name in ("gated", "none", "busy", "lists", "columns")

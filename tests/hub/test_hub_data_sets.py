@@ -148,10 +148,10 @@ def test_transient_faults_are_retried_or_reported(
     environment = configured(
         "benchmarks.yaml", FAMILY, **{name: {"hub": f"maker/{name}"} for name in ("busy", "waits", "cut", "down")}
     )
-    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30), times=1)
-    hub.fail("maker/waits/data/", fault(429, retry_after=0), times=1)
+    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30))
+    hub.fail("maker/waits/data/", fault(429, retry_after=0))
     hub.cut("maker/cut/data/", after=100)
-    hub.fail("/api/datasets/maker/down", fault(503), times=1)
+    hub.fail("/api/datasets/maker/down", fault(503))
     busy, waits, cut, down = call_in_process("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
     assert (
         "the data set maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s"

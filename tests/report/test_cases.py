@@ -151,16 +151,17 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
     assert found.pages[TINY].text.count("Highest scores") == 1
 
 
-def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Add the options of the evaluation to the ledger line of a benchmark's scores."""
-    of_benchmark, _, model = fields["partition"].partition("|")
-    if (fields["table"], of_benchmark) != ("scores", benchmark):
-        return fields
-    asked = EvaluateOptions(Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss")
-    return {**fields, "settings": dict(asked.settings())}
-
-
 def test_external_scores_have_an_evaluate_command(audited: Folder) -> None:
+
+    def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Add the options of the evaluation to the ledger line of a benchmark's scores."""
+        of_benchmark, _, model = fields["partition"].partition("|")
+        if (fields["table"], of_benchmark) != ("scores", benchmark):
+            return fields
+        asked = EvaluateOptions(
+            Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss"
+        )
+        return {**fields, "settings": dict(asked.settings())}
 
     def given_to(folder: Folder, *benchmarks: str) -> None:
         """Turn audits of benchmarks into evaluations of external scores, and remove the answers."""

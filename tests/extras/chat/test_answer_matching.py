@@ -201,26 +201,6 @@ def phrases_by_force(case: Case, quoted: set[int]) -> set[int]:
     return found
 
 
-def runs_by_force(words: str, others: Sequence[str], quoted: set[int], prompt: str) -> list[range]:
-    """Return the rest of the common runs of ``words`` with any of ``others``, in order, without words of the prompt."""
-    prompt = repeat_prompt(prompt)
-    left = []
-    for a, b in find_stretches(
-        words, lambda a, b: not quoted & set(range(a, b)) and any(words[a:b] in other for other in others)
-    ):
-        # At most one word less than a quoted run: a passage may contain a phrase that an answer does not quote.
-        lengths = range(min(b - a, MIN_RUN_WORDS - 1) + 1)
-        begin = a + max(k for k in lengths if words[a : a + k] in prompt)
-        end = b - max(k for k in lengths if words[b - k : b] in prompt)
-        if begin < end:
-            left.append(range(begin, end))
-    return left
-
-
-def count_covered(runs: list[range]) -> int:
-    return len({at for run in runs if len(run) >= MIN_RUN_WORDS for at in run})
-
-
 def mask(answer: str, quoted: set[int]) -> str:
     """Replace quoted words by a word that occurs in no document."""
     return "".join("?" if at in quoted else word for at, word in enumerate(answer))
@@ -243,6 +223,25 @@ def near_by_force(document: str, answer: str, mismatches: int, least: int) -> in
 @max_examples(600, deadline=None)
 @given(cases())
 def test_measures_equal_brute_force(case: Case) -> None:
+
+    def count_covered(runs: list[range]) -> int:
+        return len({at for run in runs if len(run) >= MIN_RUN_WORDS for at in run})
+
+    def runs_by_force(words: str, others: Sequence[str], quoted: set[int], prompt: str) -> list[range]:
+        """Return the common runs of ``words`` with any of ``others``, in order, without words of the prompt."""
+        prompt = repeat_prompt(prompt)
+        left = []
+        for a, b in find_stretches(
+            words, lambda a, b: not quoted & set(range(a, b)) and any(words[a:b] in other for other in others)
+        ):
+            # At most one word less than a quoted run: a passage may contain a phrase that an answer does not quote.
+            lengths = range(min(b - a, MIN_RUN_WORDS - 1) + 1)
+            begin = a + max(k for k in lengths if words[a : a + k] in prompt)
+            end = b - max(k for k in lengths if words[b - k : b] in prompt)
+            if begin < end:
+                left.append(range(begin, end))
+        return left
+
     text = " ".join(case.document)
     first, last = case.passage
     target = case.document[first:last]
