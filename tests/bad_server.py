@@ -10,7 +10,6 @@ Paths have no query. ``otherwise`` answers the other requests. By default the an
 
 from __future__ import annotations
 
-import gzip
 import socket
 import struct
 import threading
@@ -79,11 +78,6 @@ def slow(body: bytes, pause: float = 60.0) -> Answer:
 
 def redirect(to: str, status: int = 302) -> Answer:
     return Answer(b"", status=status, headers={"Location": to})
-
-
-def gzip_bomb(unpacked: int) -> Answer:
-    """Return some kilobytes that decompress to ``unpacked`` zero bytes."""
-    return Answer(gzip.compress(bytes(unpacked)), headers={"Content-Encoding": "gzip"})
 
 
 def robots(rules: str) -> Answer:
