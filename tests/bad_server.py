@@ -10,6 +10,7 @@ Paths have no query. ``otherwise`` answers the other requests. By default the an
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import threading
@@ -60,6 +61,11 @@ class Request:
     @property
     def query(self) -> dict[str, str]:
         return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
+
+
+def json_answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    body = json.dumps(content).encode()
+    return Answer(body, "application/json; charset=utf-8", status, headers or {})
 
 
 def fault(status: int, retry_after: float | str | None = None) -> Answer:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from bad_server import Answer, BadServer, Request, fault
+from bad_server import Answer, BadServer, Request, fault, json_answer
 
 TOKEN = "hf_made_up_token"
 STRANGER = "hf_token_of_a_stranger"
@@ -150,16 +150,16 @@ class HubServer:
         path = urlsplit(request.path).path
         if path == "/api/agent-harnesses":
             # A client requests this list to find the program that it runs in, for its user agent.
-            return _json({"standardEnvVars": [], "harnesses": {}})
+            return json_answer({"standardEnvVars": [], "harnesses": {}})
         if path == "/api/models":
             owner = f"{request.query.get('author', '')}/"
             models = [one for (kind, name), one in self._repositories.items() if name.startswith(owner)]
             infos = [_info(one, one.refs["main"]) for one in models]
-            return _json(sorted(infos, key=lambda info: str(info["createdAt"]), reverse=True))
+            return json_answer(sorted(infos, key=lambda info: str(info["createdAt"]), reverse=True))
         if request.method == "POST" and path == "/api/repos/create":
             return self._made(request)
         if request.method == "POST" and path == "/api/validate-yaml":
-            return _json({"errors": [], "warnings": []})
+            return json_answer({"errors": [], "warnings": []})
         for pattern, answer in ((_WRITTEN, self._written), (_API, self._described), (_RESOLVE, self._file)):
             if match := pattern.fullmatch(path):
                 return answer(request, *match.groups())
@@ -191,11 +191,11 @@ class HubServer:
             return _refusal(404, "RevisionNotFound", f"Invalid rev id: {unquote(revision or '')}")
         files = found.commits[commit]
         if what in (None, "revision"):
-            return _json(_info(found, commit))
+            return json_answer(_info(found, commit))
         if what == "tree":
             return self._tree(request, files, unquote(path or ""))
         asked = parse_qs(request.body.decode()).get("paths", [])
-        return _json([_entry(path, content) for path, content in files.items() if path in asked])
+        return json_answer([_entry(path, content) for path, content in files.items() if path in asked])
 
     def _tree(self, request: Request, files: Mapping[str, bytes], folder: str) -> Answer:
         prefix = f"{folder}/" if folder else ""
@@ -210,7 +210,7 @@ class HubServer:
         entries += [_entry(path, content) for path, content in inside.items()]
         if request.query.get("recursive", "").lower() != "true":
             entries = [entry for entry in entries if "/" not in str(entry["path"]).removeprefix(prefix)]
-        return _json(entries)
+        return json_answer(entries)
 
     def _file(self, request: Request, data_set: str | None, name: str, revision: str, path: str) -> Answer:
         found = self._opened(request, "dataset" if data_set else "model", name, reading=True)
@@ -244,7 +244,7 @@ class HubServer:
         if not there:
             self.add(asked["type"], name, {".gitattributes": b""}, private=asked.get("visibility") == "private")
         address = {"url": f"{self.url}/datasets/{name}", "name": name}
-        return replace(_json(address), status=409) if there else _json(address)
+        return replace(json_answer(address), status=409) if there else json_answer(address)
 
     def _written(self, request: Request, kinds: str, name: str, what: str) -> Answer:
         found = self._opened(request, "dataset", name, reading=False)
@@ -255,7 +255,7 @@ class HubServer:
         if what == "preupload":
             files = json.loads(request.body)["files"]
             plain = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]
-            return _json({"files": plain})
+            return json_answer({"files": plain})
         files = dict(found.commits[found.refs["main"]])
         for line in map(json.loads, request.body.decode().splitlines()):
             value = line["value"]
@@ -268,7 +268,7 @@ class HubServer:
                 assert line["key"] == "header", f"a line of another kind: {line['key']}"
         commit = found.commit(files)
         address = f"{self.url}/datasets/{name}/commit/{commit}"
-        return _json({"success": True, "commitOid": commit, "commitUrl": address, "hookOutput": ""})
+        return json_answer({"success": True, "commitOid": commit, "commitUrl": address, "hookOutput": ""})
 
     # --- its storage -------------------------------------------------------------------------------------------------
 
@@ -295,13 +295,9 @@ def _ranged(request: Request, content: bytes, headers: Mapping[str, str]) -> Ans
     return Answer(content[first : last + 1], kind, 206, {**headers, "Content-Range": part})
 
 
-def _json(content: object) -> Answer:
-    return Answer(json.dumps(content).encode(), "application/json; charset=utf-8")
-
-
 def _refusal(status: int, code: str | None, said: str, headers: Mapping[str, str] | None = None) -> Answer:
     told = {"X-Error-Message": said, **({"X-Error-Code": code} if code else {}), **(headers or {})}
-    return Answer(json.dumps({"error": said}).encode(), "application/json; charset=utf-8", status, told)
+    return json_answer({"error": said}, status, told)
 
 
 def _oid(content: bytes) -> str:

@@ -6,20 +6,11 @@ import hashlib
 import io
 import json
 import tarfile
-import zipfile
 from collections.abc import Mapping
 
 from bad_server import Answer, BadServer, Request, fault, truncated
 
 from audit_pipeline.readers.distributions import Index
-
-
-def make_wheel(files: Mapping[str, str | bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 def make_archive(top: str, files: Mapping[str, str | bytes]) -> bytes:

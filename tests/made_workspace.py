@@ -76,16 +76,14 @@ def made_document(collection: str, name: str, published: date | None, text: str)
     )
 
 
-def made_documents(
-    per_side: int, words: int, collections: Iterable[str] = COLLECTIONS, *, also: Iterable[str] = ()
-) -> tuple[Document, ...]:
+def made_documents(per_side: int, words: int, collections: Iterable[str] = COLLECTIONS) -> tuple[Document, ...]:
     """Return ``per_side`` documents per side in each collection."""
     return tuple(
         made_document(
             collection,
             f"{published.year}-{number}",
             published,
-            made_text(f"{collection} {published} {number}", words, [*_OF_A_SIDE[published], *also]),
+            made_text(f"{collection} {published} {number}", words, _OF_A_SIDE[published]),
         )
         for collection in collections
         for published in (OLD, NEW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from composed import FOLDER, WITH_SECRETS, composed, outside
+from composed import FOLDER, WITH_SECRETS, composed
 from live_workspace import end, find_free_ports, graphql
 from made_workspace import Workspace, temporal
 from postgres_server import Server
@@ -48,17 +49,28 @@ def test_all_services_start_in_their_order_and_reach_each_other(workspace: Works
     processes: dict[str, subprocess.Popen[bytes]] = {}
     log = workspace.root / "log"
 
+    def localise(command: list[str]) -> list[str]:
+        """Return a command of the file for this machine: on loopback, with another Dagster home."""
+        places = {
+            "/usr/local/bin/with-secrets": str(WITH_SECRETS),
+            "0.0.0.0": "127.0.0.1",
+            "/srv/corpus-audit/home/workspace.yaml": str(home / "workspace.yaml"),
+            **ports,
+        }
+        changed = [places.get(part, part) for part in command]
+        address = re.compile(r"127\.0\.0\.1:(\d+)")
+        return [address.sub(lambda match: f"127.0.0.1:{ports[match[1]]}", part) for part in changed]
+
     def start(name: str) -> None:
         # The entry point of the image is in front of the service's command.
-        command = [str(WITH_SECRETS), *outside(SERVICES[name]["command"], ports, home)]
+        command = [str(WITH_SECRETS), *localise(SERVICES[name]["command"])]
         with log.open("ab") as file:
             processes[name] = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
 
     def is_well(name: str) -> bool:
         kind, *check = SERVICES[name]["healthcheck"]["test"]
         assert kind == "CMD"
-        command = outside(check, ports, home)
-        return subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+        return subprocess.run(localise(check), env=environment, capture_output=True, check=False).returncode == 0
 
     def wait_for(name: str) -> None:
         deadline = time.monotonic() + READY_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 import yaml
 from bad_server import fault
 from hub_server import HubServer
-from made_repositories import json_gz, jsonl, parquet
+from made_repositories import jsonl, parquet
 from made_workspace import made_text
 from tokenizers import Tokenizer
 
@@ -40,9 +41,8 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
 
     def shard_of(texts: Sequence[str]) -> bytes:
         """Return a shard of C4."""
-        return json_gz(
-            [{"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": "https://x.invalid"} for text in texts]
-        )
+        row = {"timestamp": "2019-04-25T12:57:54Z", "url": "https://x.invalid"}
+        return gzip.compress(jsonl([{"text": text, **row} for text in texts]))
 
     tiny_model = tiny_folder("llama")
     texts: dict[str, list[str]] = {"c4_en": [], "chinesewebtext": [], "mixed": []}
@@ -68,7 +68,7 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
     files = {
         "data/a.parquet": parquet([{"text": text, "n": 1} for text in a], row_group=7),
         "data/b.jsonl": jsonl([{"text": text} for text in b]) + b"{broken\n",
-        "data/c.jsonl.gz": json_gz([{"text": text} for text in c]),
+        "data/c.jsonl.gz": gzip.compress(jsonl([{"text": text} for text in c])),
     }
     hub.add("dataset", "maker/mixed", files)
     environment = configured(
