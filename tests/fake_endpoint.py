@@ -84,9 +84,8 @@ class FakeEndpoint(BadServer):
 
     def _reply(self, request: Request) -> Answer:
         if not request.body:
-            return json_answer(
-                {"object": "list", "data": [{"id": "tiny", "object": "model", "max_model_len": self.room}]}
-            )
+            entry = {"id": "tiny", "object": "model", "max_model_len": self.room}
+            return json_answer({"object": "list", "data": [entry]})
         if self.next:
             return self.next.pop(0)
         body = json.loads(request.body)
