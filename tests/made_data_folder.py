@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
+from made_settings import temporal
 
 from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION
 from audit_pipeline.pipeline.registry import get_stage
@@ -410,18 +411,8 @@ def write_config(
 
 def make_family(source: str, *words: int, **changes: object) -> dict[str, object]:
     """Return a family of benchmarks.yaml. Its source was never fetched, so its version is unknown."""
-    return {
-        "builder": "temporal",
-        "description": f"made-up {source}, old against new",
-        "sources": [f"{source}_elsewhere"],
-        "member_before": date(2022, 1, 1),
-        "nonmember_from": date(2025, 1, 1),
-        "words": list(words),
-        "windows_per_document": 2,
-        "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
+    own = {"description": f"made-up {source}, old against new", "sources": [f"{source}_elsewhere"]}
+    return temporal(list(words), **{**own, **changes})
 
 
 def _choose_date(index: int) -> date:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import made_settings
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -44,6 +45,7 @@ from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 SOURCE = release_notes.NAME
+temporal = made_settings.temporal
 COLLECTIONS = ("alder", "birch", "cedar")
 OLD, NEW = date(2020, 3, 1), date(2025, 3, 1)
 WORDS = tuple(
@@ -89,22 +91,6 @@ def made_documents(per_side: int, words: int, collections: Iterable[str] = COLLE
         for published in (OLD, NEW)
         for number in range(per_side)
     )
-
-
-def temporal(words: list[int], **changes: Any) -> dict[str, Any]:
-    """Return the entry of a family of made-up texts in benchmarks.yaml."""
-    return {
-        "builder": "temporal",
-        "description": "made up",
-        "sources": [SOURCE],
-        "member_before": date(2022, 1, 1),
-        "nonmember_from": date(2025, 1, 1),
-        "words": words,
-        "windows_per_document": 2,
-        "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
 
 
 @dataclass(frozen=True)
