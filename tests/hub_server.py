@@ -77,12 +77,9 @@ class HubServer:
         self._repositories: dict[tuple[str, str], Repository] = {}
         self._faults: list[_Fault] = []
         self._blobs: dict[str, bytes] = {}
-        self._hub = BadServer(self._answer)
+        self._hub = BadServer(lambda request: self._faulty(request, self._right(request)))
+        self.url = self._hub.url
         self._storage = BadServer(self._stored)
-
-    @property
-    def url(self) -> str:
-        return self._hub.url
 
     @property
     def requests(self) -> list[Request]:
@@ -142,9 +139,6 @@ class HubServer:
         return right
 
     # --- the hub -----------------------------------------------------------------------------------------------------
-
-    def _answer(self, request: Request) -> Answer:
-        return self._faulty(request, self._right(request))
 
     def _right(self, request: Request) -> Answer:
         path = urlsplit(request.path).path

@@ -30,15 +30,12 @@ class FakeIndex(BadServer):
 
     def __init__(self) -> None:
         super().__init__(otherwise=self._reply)
+        self.index = Index(endpoint=f"{self.url}/simple/", timeout=5, attempts=3, pause=0)
         self.projects: dict[str, dict[str, bytes]] = {}
         self.faults: dict[str, list[int]] = {}
         self.yanked: set[str] = set()
         self.wrong_digest: set[str] = set()
         self.cut_short: set[str] = set()
-
-    @property
-    def index(self) -> Index:
-        return Index(endpoint=f"{self.url}/simple/", timeout=5, attempts=3, pause=0)
 
     def downloads(self) -> list[str]:
         return [path for path in self.asked() if path.startswith("/files/")]

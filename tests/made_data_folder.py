@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
@@ -202,14 +203,15 @@ class Folder:
                 elif example["split"] == "evaluation":
                     known.append((example["label"], score))
                 scores.append({**setting, "example_id": example["example_id"], **found})
-            area = compute_auroc(known)
+            members = np.array([score for label, score in known if label])
+            others = np.array([score for label, score in known if not label])
+            area = float(np.mean(members[:, None] > others))
             metrics = dict(zip(METRICS, (area, 0.1, 0.9), strict=True))
             if blind is not None:
                 metrics["auroc_margin"] = area - blind
             setting |= {"n_not_scored": int(detector == "zlib")}
-            members = sum(label for label, _ in known)
             for metric, value in metrics.items():
-                evaluations.append({**setting, **make_evaluation(metric, value, members, len(known) - members)})
+                evaluations.append({**setting, **make_evaluation(metric, value, len(members), len(others))})
         control = {"detector": "blind_control", "is_default": True, "parameters": "{}"}
         for metric, value in zip(METRICS, (blind, blind and 0.07, None), strict=True):
             evaluations.append({**control, **make_evaluation(metric, value, 0, 48)})
@@ -379,13 +381,6 @@ def make_rate(unit: str, name: str, side: str, threshold: float | None, n_reache
     row |= {"covered": share / 10, "covered_low": share / 20, "covered_high": share / 5, "n_reached": n_reached}
     row |= {"reached": share, "reached_low": max(0.0, share - 0.1), "reached_high": min(1.0, share + 0.1)}
     return {**row, "median_log_p": math.log(0.001) * (1 + documents - n_reached)}
-
-
-def compute_auroc(known: Sequence[tuple[int, float]]) -> float:
-    """Compute the share of pairs in which the member scores higher."""
-    members = [score for label, score in known if label == 1]
-    others = [score for label, score in known if label == 0]
-    return sum((a > b) + 0.5 * (a == b) for a in members for b in others) / (len(members) * len(others))
 
 
 def write_config(

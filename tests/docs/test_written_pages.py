@@ -21,35 +21,31 @@ def test_every_page_is_what_the_code_says() -> None:
     assert {page for page in (DOCS / "reference").glob("*.md") if page not in written} == {DOCS / "reference/index.md"}
 
 
-@click.group()
-def front() -> None:
-    """All of it."""
-
-
-@front.command()
-@click.argument("what")
-@click.option("--size", type=click.IntRange(1, 9), default=2, show_default=True, help="How | large.")
-@click.option("--form", type=click.Choice(["a", "b"]), required=True, multiple=True, help="Its form.")
-@click.option("--secret", hidden=True)
-def draw(what: str, size: int, form: str, secret: str) -> None:
-    """Draw it.
-
-    On paper.
-    """
-
-
-@front.group()
-def again() -> None:
-    """Once more."""
-
-
-@again.command("draw")
-@click.option("--loud/--quiet", help="How.")
-def redraw(loud: bool) -> None:
-    """Draw it anew."""
-
-
 def test_a_command_is_told_with_its_arguments_options_and_subcommands() -> None:
+    @click.group()
+    def front() -> None:
+        """All of it."""
+
+    @front.command()
+    @click.argument("what")
+    @click.option("--size", type=click.IntRange(1, 9), default=2, show_default=True, help="How | large.")
+    @click.option("--form", type=click.Choice(["a", "b"]), required=True, multiple=True, help="Its form.")
+    @click.option("--secret", hidden=True)
+    def draw(what: str, size: int, form: str, secret: str) -> None:
+        """Draw it.
+
+        On paper.
+        """
+
+    @front.group()
+    def again() -> None:
+        """Once more."""
+
+    @again.command("draw")
+    @click.option("--loud/--quiet", help="How.")
+    def redraw(loud: bool) -> None:
+        """Draw it anew."""
+
     page = commands_page(front)
     assert "| [`again draw`](#again-draw) | Draw it anew. |\n| [`draw`](#draw) | Draw it. |" in page
     assert "## draw\n\n```text\ncorpus-audit draw [OPTIONS] WHAT\n```\n\nDraw it.\n\nOn paper." in page

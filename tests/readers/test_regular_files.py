@@ -40,8 +40,8 @@ def test_only_regular_files_are_opened(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
     links = {"link": "plain", "link_to_pipe": "pipe", "device": "/dev/zero", "broken": "absent"}
-    for name, target in {**links, "itself": "itself", "there": "back", "back": "there"}.items():
-        (tmp_path / name).symlink_to(target)
+    for link, target in {**links, "itself": "itself", "there": "back", "back": "there"}.items():
+        (tmp_path / link).symlink_to(target)
     path = tmp_path / name
     assert find_irregular_kind(path) == kind
     if kind is None:
