@@ -287,31 +287,25 @@ def test_near_stretches_equal_brute_force(case: Case, limits: tuple[int, int]) -
 # The prompt
 
 
-@st.composite
-def repeated_prompts(draw: st.DrawFn) -> Case:
-    """Return an answer of stretches of its prompt: at least 5 words each, with a shorter one at each end."""
-    case = draw(cases())
-    prompt = case.prompt + draw(st.sampled_from("abc"))
+@max_examples(300, deadline=None)
+@given(cases(), st.data())
+def test_an_answer_that_repeats_its_prompt_scores_nothing(case: Case, data: st.DataObject) -> None:
+    """The answer has stretches of its prompt: at least 5 words each, with a shorter one at each end."""
+    prompt = case.prompt + data.draw(st.sampled_from("abc"))
     whole = repeat_prompt(prompt)
 
     def draw_stretch(least: int, most: int) -> str:
-        size = draw(st.integers(least, most))
-        at = draw(st.integers(0, len(whole) - size))
+        size = data.draw(st.integers(least, most))
+        at = data.draw(st.integers(0, len(whole) - size))
         return whole[at : at + size]
 
     answer = draw_stretch(0, MIN_RUN_WORDS - 1)
-    for _ in range(draw(st.integers(0, 5))):
+    for _ in range(data.draw(st.integers(0, 5))):
         answer += draw_stretch(MIN_RUN_WORDS, len(whole))
     answer += draw_stretch(0, MIN_RUN_WORDS - 1)
-    return Case(case.document + answer + case.document, answer, prompt, case.passage)
-
-
-@max_examples(300, deadline=None)
-@given(repeated_prompts())
-def test_an_answer_that_repeats_its_prompt_scores_nothing(case: Case) -> None:
-    document = " ".join(case.document)
+    document = " ".join(case.document + answer + case.document)
     for passage in ((0, len(document)), (2 * case.passage[0], len(document))):
-        found = DocumentMatcher(document).measure(" ".join(case.answer), " ".join(case.prompt), passage)
+        found = DocumentMatcher(document).measure(" ".join(answer), " ".join(prompt), passage)
         coverage = None if found.edits is None else 0.0
-        expected = replace(NOTHING, answer_words=len(case.answer), passage_coverage=coverage, edits=found.edits)
+        expected = replace(NOTHING, answer_words=len(answer), passage_coverage=coverage, edits=found.edits)
         assert found == expected
