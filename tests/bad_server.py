@@ -10,7 +10,7 @@ Paths have no query. ``otherwise`` answers the other requests. By default the an
 
 from __future__ import annotations
 
-import gzip
+import json
 import socket
 import struct
 import threading
@@ -63,6 +63,11 @@ class Request:
         return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
 
 
+def json_answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    body = json.dumps(content).encode()
+    return Answer(body, "application/json; charset=utf-8", status, headers or {})
+
+
 def fault(status: int, retry_after: float | str | None = None) -> Answer:
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return Answer(b"something is wrong here", status=status, headers=headers)
@@ -81,11 +86,6 @@ def redirect(to: str, status: int = 302) -> Answer:
     return Answer(b"", status=status, headers={"Location": to})
 
 
-def gzip_bomb(unpacked: int) -> Answer:
-    """Return some kilobytes that decompress to ``unpacked`` zero bytes."""
-    return Answer(gzip.compress(bytes(unpacked)), headers={"Content-Encoding": "gzip"})
-
-
 def robots(rules: str) -> Answer:
     return Answer(rules.encode(), media_type="text/plain")
 
@@ -101,19 +101,19 @@ class BadServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.requests: list[Request] = []
         self.stopping = threading.Event()
-        self._otherwise = otherwise
-        self._answers: dict[str, Callable[[Request], Answer]] = {}
-        self._lock = threading.Lock()
+        self.otherwise = otherwise
+        self.answers: dict[str, Callable[[Request], Answer]] = {}
+        self.lock = threading.Lock()
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     def serve(self, path: str, *answers: Answer) -> None:
         """Answer requests for ``path`` with ``answers`` in turn. The last one repeats."""
         turns = iter(range(10**9))
-        self._answers[path] = lambda request: answers[min(next(turns), len(answers) - 1)]
+        self.answers[path] = lambda request: answers[min(next(turns), len(answers) - 1)]
 
     def serve_by(self, path: str, make: Callable[[Request], Answer]) -> None:
         """Answer each request for ``path`` with the result of ``make``."""
-        self._answers[path] = make
+        self.answers[path] = make
 
     def asked(self, *, robots_too: bool = False) -> list[str]:
         """Return the requested paths with their queries, in order. robots.txt is omitted by default."""
@@ -122,11 +122,6 @@ class BadServer(ThreadingHTTPServer):
     def gaps(self) -> Sequence[float]:
         """Return the seconds between consecutive requests, including those for robots.txt."""
         return [later.at - earlier.at for earlier, later in zip(self.requests[:-1], self.requests[1:], strict=True)]
-
-    def reply_to(self, request: Request) -> Answer:
-        with self._lock:
-            self.requests.append(request)
-            return self._answers.get(urlsplit(request.path).path, self._otherwise)(request)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -150,7 +145,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         request = Request(self.path, dict(self.headers.items()), time.monotonic(), self.command, body)
-        answer = self.server.reply_to(request)
+        with self.server.lock:
+            self.server.requests.append(request)
+            find_answer = self.server.answers.get(urlsplit(request.path).path, self.server.otherwise)
+            answer = find_answer(request)
         if answer.pause and self.server.stopping.wait(answer.pause):
             return
         headers = {"Content-Type": answer.media_type, "Content-Length": str(len(answer.body)), **answer.headers}

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import transformers
-from bad_server import Answer, BadServer, Request
+from bad_server import Answer, BadServer, Request, json_answer
 from tiny_models import save_model
 
 from audit_pipeline.models.fingerprint import COUNTING
@@ -84,12 +84,13 @@ class FakeEndpoint(BadServer):
 
     def _reply(self, request: Request) -> Answer:
         if not request.body:
-            return _json({"object": "list", "data": [{"id": "tiny", "object": "model", "max_model_len": self.room}]})
+            entry = {"id": "tiny", "object": "model", "max_model_len": self.room}
+            return json_answer({"object": "list", "data": [entry]})
         if self.next:
             return self.next.pop(0)
         body = json.loads(request.body)
         made = self._generated(body) if request.path == "/generate" else self._completion(body)
-        return made if isinstance(made, Answer) else _json(self.bend(made, body))
+        return made if isinstance(made, Answer) else json_answer(self.bend(made, body))
 
     def _completion(self, body: Json) -> Json | Answer:
         if body["model"] != "tiny":
@@ -217,9 +218,5 @@ def _compute_table(model: torch.nn.Module, ids: tuple[int, ...]) -> np.ndarray:
     return table
 
 
-def _json(content: Json, status: int = 200) -> Answer:
-    return Answer(json.dumps(content).encode(), media_type="application/json", status=status)
-
-
 def _refused(status: int, message: str) -> Answer:
-    return _json({"error": {"message": message, "type": "BadRequestError", "code": status}}, status)
+    return json_answer({"error": {"message": message, "type": "BadRequestError", "code": status}}, status)

@@ -2,7 +2,7 @@
 
     with HubServer() as hub:
         one = hub.add("model", "maker/small", {"config.json": b"{}", "model.safetensors": weights})
-        hub.fail("/resolve/", fault(429, retry_after=0), times=1)      # answers the next request with this path
+        hub.fail("/resolve/", fault(429, retry_after=0))               # answers the next request with this path
         hub.cut("model.safetensors", after=1000)                       # breaks the next download after 1000 bytes
         run(env=hub.environment(home))
         assert hub.unknown == []
@@ -22,11 +22,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from bad_server import Answer, BadServer, Request, fault
+from bad_server import Answer, BadServer, Request, fault, json_answer
 
 TOKEN = "hf_made_up_token"
 STRANGER = "hf_token_of_a_stranger"
@@ -35,7 +34,6 @@ _API = re.compile(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/(revision|tree|paths-
 _WRITTEN = re.compile(r"/api/dataset(s)/([^/]+/[^/]+)/(preupload|commit)/main")
 _RESOLVE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/resolve/(refs/[^/]+/[^/]+|[^/]+)/(.+)")
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
-_PAGE = 100
 
 
 @dataclass
@@ -62,12 +60,10 @@ class Repository:
         return self.refs.get(revision) or (revision if revision in self.commits else None)
 
 
-@dataclass
-class _Fault:
+class _Fault(NamedTuple):
     path: str
     method: str | None
-    instead_of: Callable[[Answer], Answer | None]
-    times: int
+    replace_answer: Callable[[Answer], Answer | None]
 
 
 class HubServer:
@@ -76,18 +72,14 @@ class HubServer:
     def __init__(self) -> None:
         self.unknown: list[str] = []
         """Requests that this hub cannot answer."""
-        self.page = _PAGE
         self.leaked: list[str] = []
         """Requests to the storage with the token, which only the hub may receive."""
         self._repositories: dict[tuple[str, str], Repository] = {}
         self._faults: list[_Fault] = []
         self._blobs: dict[str, bytes] = {}
-        self._hub = BadServer(self._answer)
+        self._hub = BadServer(lambda request: self._faulty(request, self._right(request)))
+        self.url = self._hub.url
         self._storage = BadServer(self._stored)
-
-    @property
-    def url(self) -> str:
-        return self._hub.url
 
     @property
     def requests(self) -> list[Request]:
@@ -108,13 +100,17 @@ class HubServer:
         made.commit(files)
         return made
 
-    def fail(self, path: str, answer: Answer, *, times: int, method: str | None = None) -> None:
-        """Answer the next ``times`` requests whose path (without host) contains ``path`` with ``answer``."""
-        self._faults.append(_Fault(path, method, lambda right: answer, times))
+    def fail(self, path: str, answer: Answer, *, method: str | None = None) -> None:
+        """Answer the next request whose path (without host) contains ``path`` with ``answer``."""
+        self._faults.append(_Fault(path, method, lambda right: answer))
 
-    def cut(self, path: str, *, after: int, times: int = 1, reset: bool = False) -> None:
-        """End the next ``times`` answers for that file after ``after`` bytes, and close the connection."""
-        self._faults.append(_Fault(path, "GET", lambda right: _cut(right, after, reset), times))
+    def cut(self, path: str, *, after: int, reset: bool = False) -> None:
+        """End the next answer for that file after ``after`` bytes, and close the connection."""
+
+        def cut_answer(right: Answer) -> Answer | None:
+            return replace(right, sent=after, reset=reset) if len(right.body) > after else None
+
+        self._faults.append(_Fault(path, "GET", cut_answer))
 
     def asked(self, path: str, method: str = "GET") -> list[Request]:
         """Return the requests by ``method`` whose path contains ``path``."""
@@ -125,9 +121,7 @@ class HubServer:
         self._storage.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -136,30 +130,30 @@ class HubServer:
         self._storage.stop()
 
     def _faulty(self, request: Request, right: Answer) -> Answer:
-        for one in self._faults:
-            if one.times and one.path in unquote(request.path) and one.method in (None, request.method):
-                wrong = one.instead_of(right)
+        for fault_of_path in self._faults:
+            if fault_of_path.path in unquote(request.path) and fault_of_path.method in (None, request.method):
+                wrong = fault_of_path.replace_answer(right)
                 if wrong is not None:
-                    one.times -= 1
+                    self._faults.remove(fault_of_path)
                     return wrong
         return right
 
     # --- the hub -----------------------------------------------------------------------------------------------------
 
-    def _answer(self, request: Request) -> Answer:
-        return self._faulty(request, self._right(request))
-
     def _right(self, request: Request) -> Answer:
         path = urlsplit(request.path).path
         if path == "/api/agent-harnesses":
             # A client requests this list to find the program that it runs in, for its user agent.
-            return _json({"standardEnvVars": [], "harnesses": {}})
+            return json_answer({"standardEnvVars": [], "harnesses": {}})
         if path == "/api/models":
-            return self._listed(request)
+            owner = f"{request.query.get('author', '')}/"
+            models = [one for (kind, name), one in self._repositories.items() if name.startswith(owner)]
+            infos = [_info(one, one.refs["main"]) for one in models]
+            return json_answer(sorted(infos, key=lambda info: str(info["createdAt"]), reverse=True))
         if request.method == "POST" and path == "/api/repos/create":
             return self._made(request)
         if request.method == "POST" and path == "/api/validate-yaml":
-            return _json({"errors": [], "warnings": []})
+            return json_answer({"errors": [], "warnings": []})
         for pattern, answer in ((_WRITTEN, self._written), (_API, self._described), (_RESOLVE, self._file)):
             if match := pattern.fullmatch(path):
                 return answer(request, *match.groups())
@@ -191,47 +185,26 @@ class HubServer:
             return _refusal(404, "RevisionNotFound", f"Invalid rev id: {unquote(revision or '')}")
         files = found.commits[commit]
         if what in (None, "revision"):
-            return _json(_info(found, commit))
+            return json_answer(_info(found, commit))
         if what == "tree":
             return self._tree(request, files, unquote(path or ""))
         asked = parse_qs(request.body.decode()).get("paths", [])
-        return _json([_entry(path, content) for path, content in files.items() if path in asked])
+        return json_answer([_entry(path, content) for path, content in files.items() if path in asked])
 
     def _tree(self, request: Request, files: Mapping[str, bytes], folder: str) -> Answer:
         prefix = f"{folder}/" if folder else ""
         inside = {path: content for path, content in sorted(files.items()) if path.startswith(prefix)}
         if folder and not inside:
             return _refusal(404, "EntryNotFound", f"{folder} does not exist")
-        query = request.query
         folders: dict[str, None] = {}
         for path in inside:
             parts = path.removeprefix(prefix).split("/")
             folders.update(dict.fromkeys(prefix + "/".join(parts[:depth]) for depth in range(1, len(parts))))
         entries = [{"type": "directory", "oid": _oid(path.encode()), "size": 0, "path": path} for path in folders]
         entries += [_entry(path, content) for path, content in inside.items()]
-        if query.get("recursive", "").lower() != "true":
+        if request.query.get("recursive", "").lower() != "true":
             entries = [entry for entry in entries if "/" not in str(entry["path"]).removeprefix(prefix)]
-        return self._paged(request, entries)
-
-    def _paged(self, request: Request, entries: list[Any]) -> Answer:
-        query = dict(request.query)
-        start = int(query.pop("cursor", "0"))
-        headers = {}
-        if start + self.page < len(entries):
-            more = "&".join(f"{key}={quote(value)}" for key, value in query.items())
-            address = f"{self.url}{urlsplit(request.path).path}?{more}&cursor={start + self.page}"
-            headers["Link"] = f'<{address}>; rel="next"'
-        return _json(entries[start : start + self.page], headers)
-
-    def _listed(self, request: Request) -> Answer:
-        owner = request.query.get("author")
-        fit = [
-            _info(one, one.refs["main"])
-            for (kind, name), one in self._repositories.items()
-            if kind == "model" and (owner is None or name.startswith(f"{owner}/"))
-        ]
-        fit.sort(key=lambda info: str(info["createdAt"]), reverse=True)
-        return self._paged(request, fit[: int(request.query.get("limit", len(fit)))])
+        return json_answer(entries)
 
     def _file(self, request: Request, data_set: str | None, name: str, revision: str, path: str) -> Answer:
         found = self._opened(request, "dataset" if data_set else "model", name, reading=True)
@@ -263,10 +236,9 @@ class HubServer:
         name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else f"maker/{asked['name']}"
         there = (asked["type"], name) in self._repositories
         if not there:
-            made = self.add(asked["type"], name, {".gitattributes": b""}, private=asked.get("visibility") == "private")
-            made.kind = asked["type"]
+            self.add(asked["type"], name, {".gitattributes": b""}, private=asked.get("visibility") == "private")
         address = {"url": f"{self.url}/datasets/{name}", "name": name}
-        return replace(_json(address), status=409) if there else _json(address)
+        return replace(json_answer(address), status=409) if there else json_answer(address)
 
     def _written(self, request: Request, kinds: str, name: str, what: str) -> Answer:
         found = self._opened(request, "dataset", name, reading=False)
@@ -277,7 +249,7 @@ class HubServer:
         if what == "preupload":
             files = json.loads(request.body)["files"]
             plain = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]
-            return _json({"files": plain})
+            return json_answer({"files": plain})
         files = dict(found.commits[found.refs["main"]])
         for line in map(json.loads, request.body.decode().splitlines()):
             value = line["value"]
@@ -290,7 +262,7 @@ class HubServer:
                 assert line["key"] == "header", f"a line of another kind: {line['key']}"
         commit = found.commit(files)
         address = f"{self.url}/datasets/{name}/commit/{commit}"
-        return _json({"success": True, "commitOid": commit, "commitUrl": address, "hookOutput": ""})
+        return json_answer({"success": True, "commitOid": commit, "commitUrl": address, "hookOutput": ""})
 
     # --- its storage -------------------------------------------------------------------------------------------------
 
@@ -300,10 +272,6 @@ class HubServer:
             return fault(400)
         digest = urlsplit(request.path).path.strip("/")
         return self._faulty(request, _ranged(request, self._blobs[digest], {"ETag": f'"{digest}"'}))
-
-
-def _cut(right: Answer, after: int, reset: bool) -> Answer | None:
-    return replace(right, sent=after, reset=reset) if len(right.body) > after else None
 
 
 def _ranged(request: Request, content: bytes, headers: Mapping[str, str]) -> Answer:
@@ -321,13 +289,9 @@ def _ranged(request: Request, content: bytes, headers: Mapping[str, str]) -> Ans
     return Answer(content[first : last + 1], kind, 206, {**headers, "Content-Range": part})
 
 
-def _json(content: object, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(json.dumps(content).encode(), "application/json; charset=utf-8", headers=headers or {})
-
-
 def _refusal(status: int, code: str | None, said: str, headers: Mapping[str, str] | None = None) -> Answer:
     told = {"X-Error-Message": said, **({"X-Error-Code": code} if code else {}), **(headers or {})}
-    return Answer(json.dumps({"error": said}).encode(), "application/json; charset=utf-8", status, told)
+    return json_answer({"error": said}, status, told)
 
 
 def _oid(content: bytes) -> str:

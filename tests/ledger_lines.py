@@ -46,7 +46,16 @@ def append_line(paths: DataPaths, fields: Fields) -> None:
 
 def rewrite_lines(paths: DataPaths, change: Callable[[dict[str, Any]], Fields | None]) -> None:
     """Replace the fields of each line by the result of ``change``. None removes the line."""
-    _write(paths, [fields for fields in map(change, read_fields(paths)) if fields is not None])
+    previous, content = START, b""
+    for fields in map(change, read_fields(paths)):
+        if fields is not None:
+            line = _format(previous, fields)
+            previous, content = parse_lines(line)[0].digest, content + line
+    paths.ledger.mkdir(parents=True, exist_ok=True)
+    # Another inode, so that readers notice the change.
+    rewritten = paths.ledger / "rewritten"
+    rewritten.write_bytes(content)
+    rewritten.replace(paths.ledger_file)
 
 
 def explain_files(paths: DataPaths) -> None:
@@ -68,18 +77,6 @@ def _format(previous: str, fields: Fields) -> bytes:
     if isinstance(known.get("settings"), str):
         known["settings"] = json.loads(known["settings"])
     return format_line(previous, known)
-
-
-def _write(paths: DataPaths, lines: list[Fields]) -> None:
-    previous, content = START, b""
-    for fields in lines:
-        line = _format(previous, fields)
-        previous, content = parse_lines(line)[0].digest, content + line
-    paths.ledger.mkdir(parents=True, exist_ok=True)
-    # Another inode, so that readers notice the change.
-    rewritten = paths.ledger / "rewritten"
-    rewritten.write_bytes(content)
-    rewritten.replace(paths.ledger_file)
 
 
 def lineage_rows(paths: DataPaths) -> list[dict[str, Any]]:

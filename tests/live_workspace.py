@@ -1,9 +1,7 @@
 """A small installation of its own: tiny models, three benchmarks of made-up dated texts, and `corpus-audit dev` on it.
 
 What belongs here: making the folders, and starting and ending the services, for scripts that drive the real thing from
-outside (tests/ui, tests/benchmarks). What does not: fixtures of tests that run in one process (made_workspace.py).
-
-    python tests/live_workspace.py FOLDER     makes it, and says how to use it
+outside (tests/ui, bench). What does not: fixtures of tests that run in one process (made_workspace.py).
 """
 
 from __future__ import annotations
@@ -208,11 +206,3 @@ def end(process: subprocess.Popen[Any]) -> None:
     for child in children:
         if child.is_running():
             child.kill()
-
-
-if __name__ == "__main__":
-    at = make(Path(sys.argv[1]).resolve())
-    named = " ".join(
-        f"{key}={value}" for key, value in at.environment.items() if key.startswith(("CORPUS", "DAGSTER_H"))
-    )
-    sys.stdout.write(f"{named} corpus-audit dev\n")

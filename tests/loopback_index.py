@@ -6,20 +6,11 @@ import hashlib
 import io
 import json
 import tarfile
-import zipfile
 from collections.abc import Mapping
 
 from bad_server import Answer, BadServer, Request, fault, truncated
 
 from audit_pipeline.readers.distributions import Index
-
-
-def make_wheel(files: Mapping[str, str | bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 def make_archive(top: str, files: Mapping[str, str | bytes]) -> bytes:
@@ -39,15 +30,12 @@ class FakeIndex(BadServer):
 
     def __init__(self) -> None:
         super().__init__(otherwise=self._reply)
+        self.index = Index(endpoint=f"{self.url}/simple/", timeout=5, attempts=3, pause=0)
         self.projects: dict[str, dict[str, bytes]] = {}
         self.faults: dict[str, list[int]] = {}
         self.yanked: set[str] = set()
         self.wrong_digest: set[str] = set()
         self.cut_short: set[str] = set()
-
-    @property
-    def index(self) -> Index:
-        return Index(endpoint=f"{self.url}/simple/", timeout=5, attempts=3, pause=0)
 
     def downloads(self) -> list[str]:
         return [path for path in self.asked() if path.startswith("/files/")]

@@ -5,25 +5,20 @@
     python tests/machine_matrix.py waiting                      tests that wait, at nice 19 beside four busy processes
 
 Float results differ in their last digits between instruction sets and thread counts. So a tolerance must follow from
-the type and the size of the sums, and hold under every setting. `numbers` prints for each setting how many tests passed
-and the tests that used most of their tolerance. Exit code 1 if a test failed.
+the type and the size of the sums, and hold under every setting. The output is one line per setting, and the failed
+tests. Exit code 1 if a test failed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from closest_comparisons import OUTPUT_VARIABLE
 
 TESTS = Path(__file__).parent
 
@@ -49,7 +44,6 @@ _WAITING = re.compile(r"\b(?:threading|socket|subprocess|Popen|monotonic|perf_co
 _QUICK = "not slow and not browser and not tutorial"
 _N_BUSY_PROCESSES = 4
 _LOWEST_PRIORITY = 19
-_N_CLOSEST = 5
 
 
 def select_files(*patterns: re.Pattern[str]) -> Sequence[str]:
@@ -62,32 +56,12 @@ def select_files(*patterns: re.Pattern[str]) -> Sequence[str]:
     return chosen
 
 
-def run_numeric_tests(name: str, environment: Mapping[str, str]) -> bool:
-    """Run the numeric tests under one setting and print the closest comparisons; return whether all passed."""
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as shares:
-        plugin = {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]), OUTPUT_VARIABLE: shares.name}
-        options = ["-p", "closest_comparisons", "-m", _QUICK]
-        passed = run_tests(name, [*options, *select_files(_COMPUTES, _COMPARES)], {**plugin, **environment})
-        records = [json.loads(line) for line in Path(shares.name).read_text(encoding="utf-8").splitlines()]
-    records.sort(key=lambda record: record["share"], reverse=True)
-    for record in records[:_N_CLOSEST]:
-        print(f"    {record['share']:6.1%} of its tolerance: {record['test']}")
-    return passed
-
-
-def run_waiting_tests() -> bool:
-    """Run the tests that wait for threads, ports and clocks at nice 19 beside busy processes."""
-    with run_busy_processes():
-        options = ["-m", _QUICK, *select_files(_WAITING)]
-        return run_tests("nice 19, four busy processes", options, {}, niceness=_LOWEST_PRIORITY)
-
-
-def run_tests(name: str, options: Sequence[str], environment: Mapping[str, str], niceness: int = 0) -> bool:
+def run_tests(name: str, files: Sequence[str], environment: Mapping[str, str], niceness: int = 0) -> bool:
     """Run pytest, print its last line behind the name of the setting, and return whether it passed."""
     begin = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-n", "auto", "--maxprocesses", "4", "--dist", "loadfile", *options]
+    command = ["nice", "-n", str(niceness), sys.executable, "-m", "pytest", "-m", _QUICK]
     done = subprocess.run(
-        ["nice", "-n", str(niceness), *command],
+        [*command, "-n", "auto", "--maxprocesses", "4", "--dist", "loadfile", *files],
         cwd=TESTS.parent,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
@@ -102,13 +76,12 @@ def run_tests(name: str, options: Sequence[str], environment: Mapping[str, str],
     return done.returncode == 0
 
 
-@contextmanager
-def run_busy_processes() -> Iterator[None]:
-    """Keep all cores busy, at the priority of the tests: beside a higher one they would get a hundredth of a core."""
+def run_waiting_tests() -> bool:
+    """Run the tests that wait for threads, ports and clocks at nice 19 beside busy processes of the same priority."""
     command = ["nice", "-n", str(_LOWEST_PRIORITY), sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(command) for _ in range(_N_BUSY_PROCESSES)]
     try:
-        yield
+        return run_tests("nice 19, four busy processes", select_files(_WAITING), {}, niceness=_LOWEST_PRIORITY)
     finally:
         for process in processes:
             process.kill()
@@ -116,15 +89,15 @@ def run_busy_processes() -> Iterator[None]:
 
 
 def main() -> int:
-    """Run what the command line asks for; return 1 if a test failed."""
+    """Run the tests that the command line selects. Return 1 if a test failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tests", choices=["numbers", "waiting"])
     parser.add_argument("--setting", action="append", choices=SETTINGS, help="one setting of numbers; repeatable")
     arguments = parser.parse_args()
     if arguments.tests == "waiting":
         return 0 if run_waiting_tests() else 1
-    names = arguments.setting or list(SETTINGS)
-    results = [run_numeric_tests(name, SETTINGS[name]) for name in names]
+    files = select_files(_COMPUTES, _COMPARES)
+    results = [run_tests(name, files, SETTINGS[name]) for name in arguments.setting or SETTINGS]
     return 0 if all(results) else 1
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import yaml
 from ledger_lines import append_line, describe_file, explain_files
 from made_rows import make_table
+from made_settings import temporal
 
 from audit_pipeline.benchmarks.built_benchmark import SPLIT_VERSION
 from audit_pipeline.pipeline.registry import get_stage
@@ -201,14 +203,15 @@ class Folder:
                 elif example["split"] == "evaluation":
                     known.append((example["label"], score))
                 scores.append({**setting, "example_id": example["example_id"], **found})
-            area = compute_auroc(known)
+            members = np.array([score for label, score in known if label])
+            others = np.array([score for label, score in known if not label])
+            area = float(np.mean(members[:, None] > others))
             metrics = dict(zip(METRICS, (area, 0.1, 0.9), strict=True))
             if blind is not None:
                 metrics["auroc_margin"] = area - blind
             setting |= {"n_not_scored": int(detector == "zlib")}
-            members = sum(label for label, _ in known)
             for metric, value in metrics.items():
-                evaluations.append({**setting, **make_evaluation(metric, value, members, len(known) - members)})
+                evaluations.append({**setting, **make_evaluation(metric, value, len(members), len(others))})
         control = {"detector": "blind_control", "is_default": True, "parameters": "{}"}
         for metric, value in zip(METRICS, (blind, blind and 0.07, None), strict=True):
             evaluations.append({**control, **make_evaluation(metric, value, 0, 48)})
@@ -380,13 +383,6 @@ def make_rate(unit: str, name: str, side: str, threshold: float | None, n_reache
     return {**row, "median_log_p": math.log(0.001) * (1 + documents - n_reached)}
 
 
-def compute_auroc(known: Sequence[tuple[int, float]]) -> float:
-    """Compute the share of pairs in which the member scores higher."""
-    members = [score for label, score in known if label == 1]
-    others = [score for label, score in known if label == 0]
-    return sum((a > b) + 0.5 * (a == b) for a in members for b in others) / (len(members) * len(others))
-
-
 def write_config(
     folder: Path,
     models: Iterable[str] = MODELS,
@@ -410,18 +406,8 @@ def write_config(
 
 def make_family(source: str, *words: int, **changes: object) -> dict[str, object]:
     """Return a family of benchmarks.yaml. Its source was never fetched, so its version is unknown."""
-    return {
-        "builder": "temporal",
-        "description": f"made-up {source}, old against new",
-        "sources": [f"{source}_elsewhere"],
-        "member_before": date(2022, 1, 1),
-        "nonmember_from": date(2025, 1, 1),
-        "words": list(words),
-        "windows_per_document": 2,
-        "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
+    own = {"description": f"made-up {source}, old against new", "sources": [f"{source}_elsewhere"]}
+    return temporal(list(words), **{**own, **changes})
 
 
 def _choose_date(index: int) -> date:

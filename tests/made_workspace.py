@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import made_settings
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -44,6 +45,7 @@ from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 SOURCE = release_notes.NAME
+temporal = made_settings.temporal
 COLLECTIONS = ("alder", "birch", "cedar")
 OLD, NEW = date(2020, 3, 1), date(2025, 3, 1)
 WORDS = tuple(
@@ -76,37 +78,19 @@ def made_document(collection: str, name: str, published: date | None, text: str)
     )
 
 
-def made_documents(
-    per_side: int, words: int, collections: Iterable[str] = COLLECTIONS, *, also: Iterable[str] = ()
-) -> tuple[Document, ...]:
+def made_documents(per_side: int, words: int, collections: Iterable[str] = COLLECTIONS) -> tuple[Document, ...]:
     """Return ``per_side`` documents per side in each collection."""
     return tuple(
         made_document(
             collection,
             f"{published.year}-{number}",
             published,
-            made_text(f"{collection} {published} {number}", words, [*_OF_A_SIDE[published], *also]),
+            made_text(f"{collection} {published} {number}", words, _OF_A_SIDE[published]),
         )
         for collection in collections
         for published in (OLD, NEW)
         for number in range(per_side)
     )
-
-
-def temporal(words: list[int], **changes: Any) -> dict[str, Any]:
-    """Return the entry of a family of made-up texts in benchmarks.yaml."""
-    return {
-        "builder": "temporal",
-        "description": "made up",
-        "sources": [SOURCE],
-        "member_before": date(2022, 1, 1),
-        "nonmember_from": date(2025, 1, 1),
-        "words": words,
-        "windows_per_document": 2,
-        "calibration_fraction": 0,
-        "seed": 5,
-        **changes,
-    }
 
 
 @dataclass(frozen=True)

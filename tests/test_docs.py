@@ -97,6 +97,17 @@ BACKTICKS = re.compile(r"``([A-Za-z_]\w*(?:\.\w+)*)``")
 
 
 def test_names_in_backticks_exist_in_the_code_or_the_configuration() -> None:
+
+    def _list_names(tree: ast.Module, docstrings: set[str]) -> Iterator[str]:
+        """Yield the identifiers of a module and the words of its strings, which include columns and keys."""
+        for node in ast.walk(tree):
+            for field in ("name", "id", "attr", "arg", "asname", "module"):
+                value = getattr(node, field, None)
+                if isinstance(value, str):
+                    yield from value.split(".")
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip() not in docstrings:
+                yield from re.findall(r"\w+", node.value)
+
     docstrings: list[tuple[Path, str]] = []
     names: set[str] = set()
     for top in ("audit_pipeline", "assets", "corpus_audit"):
@@ -115,14 +126,3 @@ def test_names_in_backticks_exist_in_the_code_or_the_configuration() -> None:
 
 
 DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-
-
-def _list_names(tree: ast.Module, docstrings: set[str]) -> Iterator[str]:
-    """Yield the identifiers of a module and the words of its strings, which include columns and keys."""
-    for node in ast.walk(tree):
-        for field in ("name", "id", "attr", "arg", "asname", "module"):
-            value = getattr(node, field, None)
-            if isinstance(value, str):
-                yield from value.split(".")
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip() not in docstrings:
-            yield from re.findall(r"\w+", node.value)

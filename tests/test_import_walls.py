@@ -223,6 +223,10 @@ def test_the_core_imports_extras_through_these_doors_alone(package: str) -> None
 
 def test_what_is_up_to_date_is_what_the_plan_says() -> None:
     """Whoever tells it asks the one rule (pipeline/plan.py) and compares nothing."""
+
+    def calls_in(node: ast.AST) -> Iterator[ast.Call]:
+        return (one for one in ast.walk(node) if isinstance(one, ast.Call))
+
     by_themselves = {
         (module.as_posix(), node.name)
         for module in MODULES
@@ -231,10 +235,6 @@ def test_what_is_up_to_date_is_what_the_plan_says() -> None:
         if not {"plan", "plan_quickly"} & {ast.unparse(one.func).rpartition(".")[2] for one in calls_in(node)}
     }
     assert by_themselves == set()
-
-
-def calls_in(node: ast.AST) -> Iterator[ast.Call]:
-    return (one for one in ast.walk(node) if isinstance(one, ast.Call))
 
 
 def test_the_root_holds_three_modules() -> None:

@@ -79,12 +79,12 @@ def test_a_path_may_be_one_file(tmp_path: Path) -> None:
         read(labelled_spec(4, path=tmp_path, split=None))
 
 
-def parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), path)
-
-
 def test_a_subset_has_its_own_folder(tmp_path: Path) -> None:
+
+    def parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), path)
+
     other = [{"input": "five six", "label": 1}]
     parquet(tmp_path / "one/test-00000-of-00002.parquet", ROWS[:1])
     parquet(tmp_path / "one/test-00001-of-00002.parquet", ROWS[1:])
@@ -97,12 +97,12 @@ def test_a_subset_has_its_own_folder(tmp_path: Path) -> None:
         assert values(read(labelled_spec(4, path=tmp_path, subset=subset, split="test"))) == rows
 
 
-def hub_spec(**changes: Any) -> BenchmarkSpec:
-    where = {"path": None, "hub": "someone/rows", "path_variable": "MADE_ROWS"}
-    return labelled_spec(4, **{**where, "split": None, "files": ["train/rows_{words}.jsonl"], **changes})
-
-
 def test_the_environment_variable_has_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def hub_spec(**changes: Any) -> BenchmarkSpec:
+        where = {"path": None, "hub": "someone/rows", "path_variable": "MADE_ROWS"}
+        return labelled_spec(4, **{**where, "split": None, "files": ["train/rows_{words}.jsonl"], **changes})
+
     write_jsonl(tmp_path / "train/rows_4.jsonl", ROWS)
     assert has_remote_rows(hub_spec())
     monkeypatch.setenv("MADE_ROWS", str(tmp_path))

@@ -168,27 +168,6 @@ def test_empty_sides_and_repeated_documents_are_errors(rows: list[dict[str, Any]
 DAYS = st.dates(date(2019, 1, 1), date(2026, 12, 31))
 
 
-@st.composite
-def made_documents(draw: st.DrawFn) -> list[dict[str, Any]]:
-    rows = [document("anchorold", OLD, 40), document("anchornew", NEW, 40)]
-    for number in range(draw(st.integers(0, 14))):
-        # Some texts have a small vocabulary, so that windows of different documents are equal.
-        common = draw(st.booleans())
-        size = draw(st.integers(0, 40))
-        words = " ".join(draw(st.lists(st.sampled_from("xyz"), min_size=size, max_size=size))) if common else None
-        rows.append(
-            document(
-                f"d{number}n",
-                draw(st.none() | DAYS),
-                size,
-                text=words,
-                collection=draw(st.sampled_from(["project", "series"])),
-                group=draw(st.sampled_from([None, "shared", "common"])),
-            )
-        )
-    return rows
-
-
 SPECS = st.builds(
     temporal_spec,
     words=st.integers(1, 12),
@@ -201,8 +180,20 @@ SPECS = st.builds(
 
 
 @max_examples(80)
-@given(rows=made_documents(), spec=SPECS, order=st.randoms(use_true_random=False))
-def test_examples_of_any_documents_are_sound(rows: list[dict[str, Any]], spec: Any, order: Any) -> None:
+@given(data=st.data(), spec=SPECS, order=st.randoms(use_true_random=False))
+def test_examples_of_any_documents_are_sound(data: st.DataObject, spec: Any, order: Any) -> None:
+    rows = [document("anchorold", OLD, 40), document("anchornew", NEW, 40)]
+    for number in range(data.draw(st.integers(0, 14))):
+        # Some texts have a small vocabulary, so that windows of different documents are equal.
+        common = data.draw(st.booleans())
+        size = data.draw(st.integers(0, 40))
+        columns: dict[str, Any] = {
+            "collection": data.draw(st.sampled_from(["project", "series"])),
+            "group": data.draw(st.sampled_from([None, "shared", "common"])),
+        }
+        if common:
+            columns["text"] = " ".join(data.draw(st.lists(st.sampled_from("xyz"), min_size=size, max_size=size)))
+        rows.append(document(f"d{number}n", data.draw(st.none() | DAYS), size, **columns))
     drawn = draw_temporal_windows(documents_table(rows), spec, "run")
     shuffled = list(rows)
     order.shuffle(shuffled)

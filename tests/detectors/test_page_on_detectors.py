@@ -24,11 +24,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "adding-a-detector.md"
 NAME = "audit_pipeline.detectors.top_ranked"
 
 
-def block(marker: str) -> str:
-    [found] = re.findall(rf"<!-- {marker} -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return str(found)
-
-
 @pytest.mark.parametrize("brought", [BranchStatistics, PowerSums, Temperatures, TokenFrequencies])
 def test_the_page_names_every_array_of_every_need(brought: type) -> None:
     rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
@@ -39,6 +34,11 @@ def test_the_page_names_every_array_of_every_need(brought: type) -> None:
 def test_the_example_of_the_page_works(
     text_statistics: Callable[..., TextStatistics], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+
+    def block(marker: str) -> str:
+        [found] = re.findall(rf"<!-- {marker} -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        return str(found)
+
     module = ModuleType(NAME)
     monkeypatch.setitem(sys.modules, NAME, module)
     exec(block("detector"), vars(module))

@@ -21,35 +21,31 @@ def test_every_page_is_what_the_code_says() -> None:
     assert {page for page in (DOCS / "reference").glob("*.md") if page not in written} == {DOCS / "reference/index.md"}
 
 
-@click.group()
-def front() -> None:
-    """All of it."""
-
-
-@front.command()
-@click.argument("what")
-@click.option("--size", type=click.IntRange(1, 9), default=2, show_default=True, help="How | large.")
-@click.option("--form", type=click.Choice(["a", "b"]), required=True, multiple=True, help="Its form.")
-@click.option("--secret", hidden=True)
-def draw(what: str, size: int, form: str, secret: str) -> None:
-    """Draw it.
-
-    On paper.
-    """
-
-
-@front.group()
-def again() -> None:
-    """Once more."""
-
-
-@again.command("draw")
-@click.option("--loud/--quiet", help="How.")
-def redraw(loud: bool) -> None:
-    """Draw it anew."""
-
-
 def test_a_command_is_told_with_its_arguments_options_and_subcommands() -> None:
+    @click.group()
+    def front() -> None:
+        """All of it."""
+
+    @front.command()
+    @click.argument("what")
+    @click.option("--size", type=click.IntRange(1, 9), default=2, show_default=True, help="How | large.")
+    @click.option("--form", type=click.Choice(["a", "b"]), required=True, multiple=True, help="Its form.")
+    @click.option("--secret", hidden=True)
+    def draw(what: str, size: int, form: str, secret: str) -> None:
+        """Draw it.
+
+        On paper.
+        """
+
+    @front.group()
+    def again() -> None:
+        """Once more."""
+
+    @again.command("draw")
+    @click.option("--loud/--quiet", help="How.")
+    def redraw(loud: bool) -> None:
+        """Draw it anew."""
+
     page = commands_page(front)
     assert "| [`again draw`](#again-draw) | Draw it anew. |\n| [`draw`](#draw) | Draw it. |" in page
     assert "## draw\n\n```text\ncorpus-audit draw [OPTIONS] WHAT\n```\n\nDraw it.\n\nOn paper." in page
@@ -84,22 +80,22 @@ def test_a_class_of_settings_is_told_key_by_key() -> None:
     ]
 
 
-class Renamed(Outer):
-    form: Literal["b"] = "b"
-    added: int = Field(default=1, description="one more")
-
-
 def test_keys_that_another_class_tells_are_left_out_unless_they_changed() -> None:
+
+    class Renamed(Outer):
+        form: Literal["b"] = "b"
+        added: int = Field(default=1, description="one more")
+
     assert keys_of(Renamed, known=Outer).splitlines()[2:] == [
         "| `form` | `b` | `b` | by default the \\| form |",
         "| `added` | whole number | `1` | one more |",
     ]
 
 
-class Silent(StrictSettings):
-    key: int
-
-
 def test_a_key_without_a_meaning_is_refused() -> None:
+
+    class Silent(StrictSettings):
+        key: int
+
     with pytest.raises(ValueError, match=r"Silent\.key has no description"):
         keys_of(Silent)

@@ -21,7 +21,6 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, apply_override
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import Kind
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"
@@ -88,29 +87,16 @@ def as_published(real_model: RealModel, real_data: DataPaths) -> TokenizedModel:
 
 
 def scored(
-    texts: Iterable[str],
-    wanted: Mapping[str, Sequence[Settings]],
-    real_model: RealModel,
-    real_data: DataPaths,
-    *,
-    kinds: Sequence[Kind] = ("base",),
+    texts: Iterable[str], wanted: Mapping[str, Sequence[Settings]], real_model: RealModel, real_data: DataPaths
 ) -> Mapping[tuple[str, str, str], Outcome]:
-    """Score texts, and return the outcome by text, detector and label of the setting.
-
-    Args:
-        texts: The texts.
-        wanted: The settings by detector. Missing parameters have their defaults.
-        real_model: The embedded model.
-        real_data: The folder of the cache.
-        kinds: The kinds of statistics of the text pass.
-    """
+    """Score texts by settings, whose missing parameters have defaults. Return outcomes by text, detector and label."""
     selection = [
         (get_detector(name), [{**get_detector(name).default, **one} for one in settings])
         for name, settings in wanted.items()
     ]
     distinct = list(dict.fromkeys(texts))
     session = Session(as_published(real_model, real_data), selection, real_data, user_inputs=UserInputs())
-    session.run(distinct, lambda _: real_model[1], kinds=kinds)
+    session.run(distinct, lambda _: real_model[1], kinds=("base",))
     outcomes = {}
     for row in session.score(distinct, distinct).to_pylist():
         key = row["example_id"], row["detector"], row["parameters"]

@@ -46,17 +46,16 @@ OURS = {
 """Our detectors by the name that the golden file has for them."""
 
 
-def setting_of(one: GoldenValue) -> dict[str, ParameterValue]:
-    return {name: value for name, value in one.parameters.items() if name != "empty"}
-
-
-def expected(one: GoldenValue) -> GoldenValue:
-    """Return the value, or None for an empty selection, for which the golden file has a number."""
-    return one if one.value != one.parameters.get("empty") else GoldenValue(**{**vars(one), "value": None})
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_every_golden_value_is_reproduced(name: str, real_model: RealModel, real_data: DataPaths) -> None:
+
+    def setting_of(one: GoldenValue) -> dict[str, ParameterValue]:
+        return {name: value for name, value in one.parameters.items() if name != "empty"}
+
+    def expected(one: GoldenValue) -> GoldenValue:
+        """Return the value, or None for an empty selection, for which the golden file has a number."""
+        return one if one.value != one.parameters.get("empty") else GoldenValue(**{**vars(one), "value": None})
+
     values = golden_values(ONE_PASS, name)
     detector, settings = get_detector(OURS[name]), [setting_of(one) for one in values]
     ours = scored([one.text for one in values], {detector.name: settings}, real_model, real_data)

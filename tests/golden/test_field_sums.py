@@ -39,6 +39,15 @@ def setting_of(detector: str, parameters: Mapping[str, Any]) -> Settings:
 
 
 def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: DataPaths) -> None:
+
+    def position_of(one: GoldenValue, known: Statistics) -> tuple[str, int]:
+        """Return the context of the single position at k = 0: the first word of the text, and the number of tokens."""
+        assert one.parameters["k"] == 0, f"where more than one position is averaged, none is far off: {one.row}"
+        statistics = known.find(one.text)
+        assert statistics is not None
+        entropy = compute_renyi_entropy(statistics, one.parameters["alpha"])
+        return one.text.split()[0], int(entropy.argmax() if one.parameters["select"] == "max" else entropy.argmin())
+
     golden = golden_values(ONE_PASS, "max_renyi")
     settings = {id(one): setting_of("max_renyi", one.parameters) for one in golden}
     wanted = list({get_detector("max_renyi").to_json(one): one for one in settings.values()}.values())
@@ -53,15 +62,6 @@ def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: Da
     session = Session(as_published(real_model, real_data), select(["max_renyi"], grid=True), real_data)
     known = session.statistics([one.text for one in far])
     assert len({position_of(one, known) for one in far}) <= 1, far
-
-
-def position_of(one: GoldenValue, known: Statistics) -> tuple[str, int]:
-    """Return the context of the single position at k = 0: the first word of the text, and the number of tokens."""
-    assert one.parameters["k"] == 0, f"where more than one position is averaged, none is far off: {one.row}"
-    statistics = known.find(one.text)
-    assert statistics is not None
-    entropy = compute_renyi_entropy(statistics, one.parameters["alpha"])
-    return one.text.split()[0], int(entropy.argmax() if one.parameters["select"] == "max" else entropy.argmin())
 
 
 def test_acmia_at_every_temperature(real_model: RealModel, real_data: DataPaths) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,11 @@ def jsonl(rows: Sequence[Any]) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def json_gz(rows: Rows) -> bytes:
-    return gzip.compress(jsonl(rows), mtime=0)
-
-
-def wikimia(lengths: Sequence[int] = (32, 64), rows: int = 12, seed: str = "") -> dict[str, bytes]:
+def wikimia(*lengths: int) -> dict[str, bytes]:
     """Return files like those of swj0419/WikiMIA: one split and one Parquet file per length."""
     files = {
         f"data/WikiMIA_length{words}-00000-of-00001-0a1b2c3d4e5f.parquet": parquet(
-            [{"input": made_text(f"{seed}w{words}-{row}", words), "label": row % 2} for row in range(rows)]
+            [{"input": made_text(f"w{words}-{row}", words), "label": row % 2} for row in range(12)]
         )
         for words in lengths
     }
@@ -50,31 +46,24 @@ def wikimia(lengths: Sequence[int] = (32, 64), rows: int = 12, seed: str = "") -
     }
 
 
-def bookmia(books: int = 4, snippets: int = 3) -> dict[str, bytes]:
+def bookmia() -> dict[str, bytes]:
     """Return files like those of swj0419/BookMIA: one file of snippets with the name and the number of their book."""
-    rows = [
-        {
-            "book_id": book,
-            "book": f"made-up book {book}",
-            "snippet_id": snippet,
-            "snippet": made_text(f"b{book}-{snippet}", 40 + snippet),
-            "label": book % 2,
-        }
-        for book in range(books)
-        for snippet in range(snippets)
-    ]
+    rows: list[dict[str, Any]] = []
+    for book, snippet in product(range(4), range(3)):
+        row = {"book_id": book, "book": f"made-up book {book}", "snippet_id": snippet, "label": book % 2}
+        rows.append({**row, "snippet": made_text(f"b{book}-{snippet}", 40 + snippet)})
     return {"README.md": b"# BookMIA\n", "book_data.jsonl": jsonl(rows)}
 
 
-def mimir(domains: Sequence[str] = ("arxiv", "wikipedia_(en)"), rows: int = 5) -> dict[str, bytes]:
+def mimir() -> dict[str, bytes]:
     """Return files like those of iamgroot42/mimir: a loading script, and one folder of JSON strings per side."""
     return {
         "mimir.py": b"raise SystemExit('this must never run')\n",
         **{
             f"cache_100_200_1000_512/{side}/{domain}_ngram_13_0.8.jsonl": jsonl(
-                [made_text(f"{side}{domain}{row}", 30) for row in range(rows)]
+                [made_text(f"{side}{domain}{row}", 30) for row in range(5)]
             )
             for side in ("train", "test")
-            for domain in domains
+            for domain in ("arxiv", "wikipedia_(en)")
         },
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 import yaml
 from bad_server import fault
 from hub_server import HubServer
-from made_repositories import json_gz, jsonl, parquet
+from made_repositories import jsonl, parquet
 from made_workspace import made_text
 from tokenizers import Tokenizer
 
@@ -26,11 +27,6 @@ ROOT = Path(__file__).parent.parent.parent
 COMMON = {"language": "en", "licence": "CC0-1.0"}
 SHIPPED = yaml.safe_load((ROOT / "config" / "references.yaml").read_text(encoding="utf-8"))["references"]
 KILLED_AFTER = 150
-
-
-def shard_of(texts: Sequence[str]) -> bytes:
-    """Return a shard of C4."""
-    return json_gz([{"text": text, "timestamp": "2019-04-25T12:57:54Z", "url": "https://x.invalid"} for text in texts])
 
 
 @pytest.mark.slow
@@ -42,6 +38,12 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
     configured: Callable[..., dict[str, str]],
 ) -> None:
     """The corpora are the shipped ones, and one with files of three formats."""
+
+    def shard_of(texts: Sequence[str]) -> bytes:
+        """Return a shard of C4."""
+        row = {"timestamp": "2019-04-25T12:57:54Z", "url": "https://x.invalid"}
+        return gzip.compress(jsonl([{"text": text, **row} for text in texts]))
+
     tiny_model = tiny_folder("llama")
     texts: dict[str, list[str]] = {"c4_en": [], "chinesewebtext": [], "mixed": []}
     # allenai/c4: numbered shards, other variants and a validation split.
@@ -66,7 +68,7 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
     files = {
         "data/a.parquet": parquet([{"text": text, "n": 1} for text in a], row_group=7),
         "data/b.jsonl": jsonl([{"text": text} for text in b]) + b"{broken\n",
-        "data/c.jsonl.gz": json_gz([{"text": text} for text in c]),
+        "data/c.jsonl.gz": gzip.compress(jsonl([{"text": text} for text in c])),
     }
     hub.add("dataset", "maker/mixed", files)
     environment = configured(
@@ -76,7 +78,7 @@ def test_counting_resumes_after_a_kill_and_after_transient_faults(
         mixed={"hub": "maker/mixed", "files": ["*.parquet", "*.jsonl", "*.jsonl.gz"]},
     )
     hub.cut("maker/mixed/data/c.jsonl.gz", after=50)
-    hub.fail("maker/mixed/resolve/", fault(429, retry_after=0), times=1, method="GET")
+    hub.fail("maker/mixed/resolve/", fault(429, retry_after=0), method="GET")
     script = str(Path(__file__).parent / "in_process.py")
     killed = run(sys.executable, script, "count", json.dumps([("c4_en", str(tiny_model), KILLED_AFTER)]), **environment)
     assert killed.returncode == -signal.SIGKILL
@@ -101,7 +103,7 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
     hub.add("dataset", "maker/busy", good)
     hub.add("dataset", "maker/lists", {"a.jsonl": jsonl([{"text": ["a", "b"]}] * 3000)})
     hub.add("dataset", "maker/columns", {"a.parquet": parquet([{"other": "x"}])})
-    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30), times=1)
+    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30))
     files = ["*.jsonl", "*.parquet"]
     entries: dict[str, dict[str, Any]] = {
         name: {"hub": f"maker/{name}", "files": files} for name in ("gated", "none", "busy", "lists", "columns")

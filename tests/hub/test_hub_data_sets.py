@@ -36,7 +36,7 @@ ROWS = [{"input": f"a made up row {number}", "label": number % 2} for number in 
 @pytest.fixture
 def shipped(hub: HubServer) -> dict[str, Repository]:
     """Add the data sets of the shipped benchmarks to the hub."""
-    made = {WIKIMIA: wikimia((32, 64, 128)), BOOKMIA: bookmia(), MIMIR: mimir()}
+    made = {WIKIMIA: wikimia(32, 64, 128), BOOKMIA: bookmia(), MIMIR: mimir()}
     return {name: hub.add("dataset", name, files, gated=name == MIMIR) for name, files in made.items()}
 
 
@@ -57,11 +57,11 @@ def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
     assert {name: one.get("error") for name, one in found.items()} == dict.fromkeys(SHIPPED)
     commits = {name: one.refs["main"] for name, one in shipped.items()}
     for words in (32, 64):
-        [file] = [content for name, content in wikimia().items() if f"length{words}-" in name]
+        [file] = [content for name, content in wikimia(32, 64).items() if f"length{words}-" in name]
         assert found[f"wikimia_{words}"]["texts"] == texts_in(file, "input")
         assert found[f"wikimia_{words}"]["commits"] == [commits[WIKIMIA]]
     # The same benchmark as from a clone of the repository.
-    for name, content in wikimia().items():
+    for name, content in wikimia(32, 64).items():
         written = tmp_path / "clone" / name
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_bytes(content)
@@ -148,10 +148,10 @@ def test_transient_faults_are_retried_or_reported(
     environment = configured(
         "benchmarks.yaml", FAMILY, **{name: {"hub": f"maker/{name}"} for name in ("busy", "waits", "cut", "down")}
     )
-    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30), times=1)
-    hub.fail("maker/waits/data/", fault(429, retry_after=0), times=1)
+    hub.fail("/api/datasets/maker/busy", fault(429, retry_after=30))
+    hub.fail("maker/waits/data/", fault(429, retry_after=0))
     hub.cut("maker/cut/data/", after=100)
-    hub.fail("/api/datasets/maker/down", fault(503), times=1)
+    hub.fail("/api/datasets/maker/down", fault(503))
     busy, waits, cut, down = call_in_process("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
     assert (
         "the data set maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s"

@@ -105,11 +105,11 @@ def test_transient_faults_are_retried_or_reported(
     large = {**files, "model.safetensors": bytes(range(256)) * (12 << 12)}
     for name in names:
         hub.add("model", f"maker/{name}", large if name == "cut" else files)
-    hub.fail("/api/models/maker/busy", fault(429, retry_after=30), times=1)
-    hub.fail("/maker/waits/resolve/", fault(429, retry_after=0), times=1, method="GET")
+    hub.fail("/api/models/maker/busy", fault(429, retry_after=30))
+    hub.fail("/maker/waits/resolve/", fault(429, retry_after=0), method="GET")
     hub.cut("maker/cut/model.safetensors", after=CHUNK + 1000)
     hub.cut("maker/reset/model.safetensors", after=1000, reset=True)
-    hub.fail("/api/models/maker/broken", fault(503), times=1)
+    hub.fail("/api/models/maker/broken", fault(503))
     busy, waits, reset, broken, cut = call_in_process("locate", *[(f"maker/{name}", None) for name in names])
     assert "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
     assert "maker/reset cannot be fetched now: the hub cannot be reached, or the connection failed" in reset["error"]

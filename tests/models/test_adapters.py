@@ -8,6 +8,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from test_quantised import in_bits
+from test_quantised import pack_in_bits
 from tiny_models import LORA, SAME_IN_FLOAT32, SAME_IN_FLOAT64, SENTENCES, error_line, save_adapter, save_model, score
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
@@ -74,21 +75,6 @@ def scores_of(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
     return np.concatenate([row["logprob"] for row in score(model, forward, list(SENTENCES))])
 
 
-def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
-    """Return the log-probabilities of all tokens but the first of each sentence, computed in float64.
-
-    Merged and separate weights are different float32 sums, so a comparison in float32 would measure rounding.
-    """
-    exact = copy.deepcopy(module).double()
-    parts = []
-    for encoded in encode(model, list(SENTENCES)):
-        ids = torch.tensor(encoded.token_id.astype(np.int64))
-        with torch.inference_mode():
-            log_p = exact(input_ids=ids[None], use_cache=False).logits[0, :-1].log_softmax(-1)
-        parts.append(log_p.gather(1, ids[1:, None])[:, 0].numpy())
-    return np.concatenate(parts)
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -107,6 +93,21 @@ def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarr
 def test_an_adapter_scores_like_the_merged_model_and_does_not_change_the_base(
     base: Path, tmp_path: Path, config: object
 ) -> None:
+
+    def float64_logprobs(module: torch.nn.Module, model: TokenizedModel) -> np.ndarray:
+        """Return the log-probabilities of all tokens but the first of each sentence, computed in float64.
+
+        Merged and separate weights are different float32 sums, so a comparison in float32 would measure rounding.
+        """
+        exact = copy.deepcopy(module).double()
+        parts = []
+        for encoded in encode(model, list(SENTENCES)):
+            ids = torch.tensor(encoded.token_id.astype(np.int64))
+            with torch.inference_mode():
+                log_p = exact(input_ids=ids[None], use_cache=False).logits[0, :-1].log_softmax(-1)
+            parts.append(log_p.gather(1, ids[1:, None])[:, 0].numpy())
+        return np.concatenate(parts)
+
     folder = save_adapter(tmp_path / "adapter", base, config)
     plain = AutoModelForCausalLM.from_pretrained(base)
     merged = peft.PeftModel.from_pretrained(plain, folder).double().merge_and_unload().eval()
@@ -201,32 +202,21 @@ def test_the_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path, ada
     assert "does not name the base" in error_line(lambda: resolve_model(str(adapter), NO_MODELS))
 
 
-def with_tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
-    def write(adapter: Path) -> None:
-        tensors = load_file(adapter / "adapter_model.safetensors")
-        change(tensors)
-        save_file(tensors, adapter / "adapter_model.safetensors")
-
-    return write
+def change_tensors(adapter: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = load_file(adapter / WEIGHTS)
+    change(tensors)
+    save_file(tensors, adapter / WEIGHTS)
 
 
-def with_config(**fields: object) -> Callable[[Path], None]:
-    def write(adapter: Path) -> None:
-        file = adapter / "adapter_config.json"
-        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
-
-    return write
+def change_config(adapter: Path, **fields: object) -> None:
+    file = adapter / "adapter_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
 
 
 def as_mlx(adapter: Path) -> None:
     fields = {"fine_tune_type": "lora", "model": "base", "num_layers": 2, "lora_parameters": {"rank": 8}}
     (adapter / "adapter_config.json").write_text(json.dumps(fields))
     (adapter / WEIGHTS).rename(adapter / "adapters.safetensors")
-
-
-def as_mlx_weights(adapter: Path) -> None:
-    as_mlx(adapter)
-    (adapter / "adapter_config.json").unlink()
 
 
 WEIGHTS = "adapter_model.safetensors"
@@ -241,28 +231,37 @@ ROWS = "base_model.model.model.embed_tokens.weight"
             "has no adapter_model.safetensors. Pickled weights",
         ),
         (lambda folder: os.truncate(folder / WEIGHTS, 100), "the weights of the adapter adapter cannot be read"),
-        (with_tensors(lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))), "1 tensors are missing or unexpected"),
-        (with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))), "1 tensors are missing or unexpected"),
-        (with_config(r=8), "does not fit its base"),
-        (with_config(target_modules=["no_such"]), "does not fit its base"),
-        (with_config(peft_type="NO_SUCH"), "of the type 'NO_SUCH' (peft_type), which peft"),
-        (with_config(peft_type=None), "of the type None (peft_type), which peft"),
-        (with_config(task_type="SEQ_CLS"), "for the task 'SEQ_CLS' (task_type), but only CAUSAL_LM"),
-        (with_config(new_switch=True), "does not support and would ignore: new_switch"),
-        (with_config(new_scale=0.5, new_name="x", new_list=[0], new_zero=0), "new_list, new_name, new_scale, new_zero"),
-        (with_config(revision=7), "revision 7 is not the name of a revision"),
+        (
+            partial(change_tensors, change=lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))),
+            "1 tensors are missing or unexpected",
+        ),
+        (
+            partial(change_tensors, change=lambda all_of_it: all_of_it.update(more=torch.zeros(1))),
+            "1 tensors are missing or unexpected",
+        ),
+        (partial(change_config, r=8), "does not fit its base"),
+        (partial(change_config, target_modules=["no_such"]), "does not fit its base"),
+        (partial(change_config, peft_type="NO_SUCH"), "of the type 'NO_SUCH' (peft_type), which peft"),
+        (partial(change_config, peft_type=None), "of the type None (peft_type), which peft"),
+        (partial(change_config, task_type="SEQ_CLS"), "for the task 'SEQ_CLS' (task_type), but only CAUSAL_LM"),
+        (partial(change_config, new_switch=True), "does not support and would ignore: new_switch"),
+        (
+            partial(change_config, new_scale=0.5, new_name="x", new_list=[0], new_zero=0),
+            "new_list, new_name, new_scale, new_zero",
+        ),
+        (partial(change_config, revision=7), "revision 7 is not the name of a revision"),
         (as_mlx, "an adapter of MLX (mlx-lm), which is not supported. Merge it"),
-        (as_mlx_weights, "an adapter of MLX (mlx-lm)"),
+        (lambda folder: (as_mlx(folder), (folder / "adapter_config.json").unlink()), "an adapter of MLX (mlx-lm)"),
         (
             lambda folder: (folder / "added_tokens.json").write_text('{"lantern!": 400}'),
             "declares tokens that the base model does not have",
         ),
         (
-            with_config(peft_type="PROMPT_TUNING", num_virtual_tokens=2),
+            partial(change_config, peft_type="PROMPT_TUNING", num_virtual_tokens=2),
             "of the type PROMPT_TUNING, which is not supported because it acts outside",
         ),
         (
-            with_tensors(lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
+            partial(change_tensors, change=lambda all_of_it: all_of_it.update({ROWS: torch.zeros(500, 32)})),
             "does not fit its base",
         ),
     ],
@@ -297,7 +296,7 @@ def test_the_folder_of_an_adapter_may_contain_the_tokenizer_of_its_base(
 
 
 def test_unknown_adapter_settings_without_a_value_are_accepted(base: Path, tmp_path: Path, adapter: Path) -> None:
-    with_config(new_none=None, new_switch=False, new_name="", new_list=[], new_fields={})(adapter)
+    change_config(adapter, new_none=None, new_switch=False, new_name="", new_list=[], new_fields={})
     assert isinstance(HeldBase().load(load(base, adapter, tmp_path / "data"), "cpu"), torch.nn.Module)
 
 
@@ -346,7 +345,7 @@ def test_the_tokenizer_of_an_adapter_is_used_if_it_gives_other_tokens(
 def test_the_base_has_the_revision_that_the_adapter_names(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, adapter: Path
 ) -> None:
-    with_config(base_model_name_or_path="owner/name", revision="v2")(adapter)
+    change_config(adapter, base_model_name_or_path="owner/name", revision="v2")
     commits = {"main": "1" * 40, "v2": "2" * 40}
     for commit in commits.values():
         shutil.copytree(base, tmp_path / commit)
@@ -383,7 +382,7 @@ def test_the_base_has_the_revision_that_the_adapter_names(
 def test_adapters_work_on_quantised_bases(tmp_path: Path) -> None:
     plain = save_model(tmp_path / "plain", hidden_size=64, intermediate_size=64, initializer_range=0.1)
     folder = save_adapter(tmp_path / "adapter", plain)
-    packed = in_bits(4)(Path(shutil.copytree(plain, tmp_path / "packed")))
+    packed = pack_in_bits(Path(shutil.copytree(plain, tmp_path / "packed")), 4)
     model, without = load(packed, folder, tmp_path / "data"), load(packed, None, tmp_path / "data")
     held = HeldBase()
     before = scores_of(held.load(without, "cpu"), without)

@@ -81,17 +81,12 @@ in_compressed_tensors = partial(
 needs_compressed_tensors = pytest.mark.skipif(find_spec("compressed_tensors") is None, reason="an optional package")
 
 
-def in_bits(bits: int) -> Callable[[Path], Path]:
-    def write(folder: Path) -> Path:
-        pytest.importorskip("bitsandbytes")
-        how = BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8, bnb_4bit_compute_dtype=torch.float32)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, quantization_config=how, dtype=torch.float32, device_map={"": "cpu"}
-        )
-        model.save_pretrained(folder)
-        return folder
-
-    return write
+def pack_in_bits(folder: Path, bits: int) -> Path:
+    pytest.importorskip("bitsandbytes")
+    how = BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8, bnb_4bit_compute_dtype=torch.float32)
+    options = {"quantization_config": how, "dtype": torch.float32, "device_map": {"": "cpu"}}
+    AutoModelForCausalLM.from_pretrained(folder, **options).save_pretrained(folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -101,8 +96,8 @@ def in_bits(bits: int) -> Callable[[Path], Path]:
         pytest.param(
             in_compressed_tensors, "compressed-tensors", 0.4, id="compressed-tensors", marks=needs_compressed_tensors
         ),
-        pytest.param(in_bits(8), "bitsandbytes, 8 bits", 0.1, id="8 bits"),
-        pytest.param(in_bits(4), "bitsandbytes, 4 bits", 0.8, id="4 bits"),
+        pytest.param(partial(pack_in_bits, bits=8), "bitsandbytes, 8 bits", 0.1, id="8 bits"),
+        pytest.param(partial(pack_in_bits, bits=4), "bitsandbytes, 4 bits", 0.8, id="4 bits"),
     ],
 )
 def test_quantised_weights_have_their_own_fingerprint_and_similar_scores(

@@ -191,11 +191,11 @@ def test_padding_and_truncation_in_tokenizer_json_are_ignored(tmp_path: Path) ->
     assert len(model.tokenizer) == size
 
 
-def describe_token(content: str, *, special: bool) -> dict[str, object]:
-    return {"content": content, "special": special, **dict.fromkeys(("lstrip", "rstrip", "single_word"), False)}
-
-
 def test_tokens_of_tokenizer_config_json_are_added_with_their_ids(tmp_path: Path) -> None:
+
+    def describe_token(content: str, *, special: bool) -> dict[str, object]:
+        return {"content": content, "special": special, **dict.fromkeys(("lstrip", "rstrip", "single_word"), False)}
+
     size = train_byte_level().get_vocab_size()
     fields = {
         "bos_token": "<start>",

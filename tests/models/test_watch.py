@@ -82,7 +82,7 @@ def test_models_that_cannot_be_audited_are_not_proposed(files: tuple[str, ...], 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_busy_hub_raises_a_transient_error(hub: HubServer, status: int) -> None:
-    hub.fail("/api/models", fault(status), times=1)
+    hub.fail("/api/models", fault(status))
     with pytest.raises(
         TransientError, match=rf"maker cannot be fetched now: the hub is busy \(status {status}\).*try again"
     ):

@@ -7,6 +7,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,41 +45,22 @@ def sharded(single: Path) -> Path:
     return folder
 
 
-def add_to_index(**entries: str | None) -> Change:
-    def change(folder: Path) -> None:
-        index = read_json(folder / INDEX)
-        entries_left = {**index["weight_map"], **entries}
-        index["weight_map"] = {name: shard for name, shard in entries_left.items() if shard is not None}
-        write_json(folder / INDEX, index)
-
-    return change
+def add_to_index(folder: Path, **entries: str) -> None:
+    index = read_json(folder / INDEX)
+    write_json(folder / INDEX, {**index, "weight_map": {**index["weight_map"], **entries}})
 
 
-def add_tensors(file: str, tensors: Mapping[str, torch.Tensor]) -> Change:
-    def change(folder: Path) -> None:
-        save_file({**load_file(folder / file), **tensors}, folder / file, metadata={"format": "pt"})
-
-    return change
+def add_tensors(folder: Path, file: str, tensors: Mapping[str, torch.Tensor]) -> None:
+    save_file({**load_file(folder / file), **tensors}, folder / file, metadata={"format": "pt"})
 
 
 def copy_file(source: str, target: str) -> Change:
     return lambda folder: shutil.copy(folder / source, folder / target)
 
 
-def write_later(name: str) -> Change:
-    def change(folder: Path) -> None:
-        (folder / name).write_bytes(b"another format")
-        os.utime(folder / name, (4e9, 4e9))
-
-    return change
-
-
-def repeat_key(file: str, key: str) -> Change:
-    def change(folder: Path) -> None:
-        content = (folder / file).read_text(encoding="utf-8")
-        (folder / file).write_text(content.replace(f'"{key}"', f'"{key}": "x", "{key}"', 1), encoding="utf-8")
-
-    return change
+def write_later(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"another format")
+    os.utime(folder / name, (4e9, 4e9))
 
 
 def repeat_header_key(folder: Path) -> None:
@@ -97,17 +79,20 @@ def repeat_header_key(folder: Path) -> None:
     [
         (True, copy_file(FIRST, "model.safetensors"), f"two sets of weights: model.safetensors, and {FIRST}, {SECOND}"),
         (True, lambda folder: (folder / SECOND).unlink(), f"names {SECOND}, which is missing"),
-        (True, add_to_index(more=FIRST), f"the index assigns 1 tensors to {FIRST} that it lacks, for example more"),
-        (True, add_to_index(**{"model.norm.weight": SECOND}), "do not belong together"),
         (
             True,
-            add_to_index(more="../other.safetensors"),
+            partial(add_to_index, more=FIRST),
+            f"the index assigns 1 tensors to {FIRST} that it lacks, for example more",
+        ),
+        (True, partial(add_to_index, **{"model.norm.weight": SECOND}), "do not belong together"),
+        (
+            True,
+            partial(add_to_index, more="../other.safetensors"),
             "'../other.safetensors', which is not a .safetensors file in",
         ),
-        (True, add_to_index(more="/etc/other.safetensors"), "which is not a .safetensors file in its folder"),
+        (True, partial(add_to_index, more="/etc/other.safetensors"), "which is not a .safetensors file in its folder"),
         (True, lambda folder: (folder / INDEX).write_text("{}"), "lists no files of weights"),
         (True, lambda folder: (folder / INDEX).write_text("{"), "is corrupt"),
-        (True, repeat_key(INDEX, "model.norm.weight"), "contains the key 'model.norm.weight' twice"),
         (
             True,
             lambda folder: (folder / INDEX).unlink(),
@@ -146,6 +131,16 @@ def test_ambiguous_or_damaged_weight_files_raise_a_one_line_error(
     assert "\n" not in str(caught.value)
 
 
+def test_a_repeated_key_of_the_index_raises_a_one_line_error(sharded: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sharded, tmp_path / "m"))
+    index = folder / INDEX
+    key = '"model.norm.weight"'
+    index.write_text(index.read_text(encoding="utf-8").replace(key, f'{key}: "x", {key}', 1), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"contains the key 'model\.norm\.weight' twice") as caught:
+        load_weights(tokenized(folder, tmp_path / "data"), "cpu")
+    assert "\n" not in str(caught.value)
+
+
 WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
 
 
@@ -154,16 +149,21 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
     [
         (
             True,
-            add_tensors(SECOND, WRONG),
+            partial(add_tensors, file=SECOND, tensors=WRONG),
             "tensors that the index assigns to another shard or to no shard are not read: model.n",
             True,
         ),
-        (True, add_tensors(FIRST, {"more": torch.zeros(2)}), "to no shard are not read: more", True),
+        (
+            True,
+            partial(add_tensors, file=FIRST, tensors={"more": torch.zeros(2)}),
+            "to no shard are not read: more",
+            True,
+        ),
         (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}; not read: {OTHER}", False),
-        (False, write_later("pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
-        (False, write_later("consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),
-        (False, write_later("q4.gguf"), "not read: q4.gguf (newer)", False),
-        (False, write_later("optimizer.pt"), None, False),
+        (False, partial(write_later, name="pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
+        (False, partial(write_later, name="consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),
+        (False, partial(write_later, name="q4.gguf"), "not read: q4.gguf (newer)", False),
+        (False, partial(write_later, name="optimizer.pt"), None, False),
         (False, copy_file("model.safetensors", "consolidated.safetensors"), "not read: consolidated.saf", False),
     ],
 )
@@ -192,7 +192,7 @@ def test_the_index_is_digested_if_it_chooses_between_tensors(sharded: Path, tmp_
     for shard in (FIRST, SECOND):
         folder = Path(shutil.copytree(sharded, tmp_path / shard))
         for file in (FIRST, SECOND):
-            add_tensors(file, WRONG)(folder)
-        add_to_index(**{"model.norm.weight": shard})(folder)
+            add_tensors(folder, file, WRONG)
+        add_to_index(folder, **{"model.norm.weight": shard})
         prints.append(tokenized(folder, tmp_path / "data").identity.model_fingerprint)
     assert prints[0] != prints[1]

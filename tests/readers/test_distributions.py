@@ -7,7 +7,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from loopback_index import FakeIndex, make_archive, make_wheel
+from loopback_index import FakeIndex, make_archive
+from made_epubs import packed
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.readers import distributions
@@ -81,7 +82,7 @@ def test_broken_archives_are_refused(tmp_path: Path, size: int | None) -> None:
 
 def test_a_missing_file_of_a_wheel_and_a_broken_wheel_are_refused(tmp_path: Path) -> None:
     wheel = tmp_path / "demo-1.0-py3-none-any.whl"
-    wheel.write_bytes(make_wheel({"demo/here": b"0"}))
+    wheel.write_bytes(packed({"demo/here": b"0"}))
     assert read_wheel_member(wheel, "demo/here") == b"0"
     with pytest.raises(SourceError, match="does not contain the file demo/gone"):
         read_wheel_member(wheel, "demo/gone")
@@ -172,7 +173,7 @@ def test_messages_contain_no_password_of_an_address(fake_index: FakeIndex, tmp_p
 
 def test_a_required_version_is_requested_once(fake_index: FakeIndex, tmp_path: Path) -> None:
     names = ["demo-1.0-py3-none-any.whl", "demo-2.0-py3-none-any.whl"]
-    fake_index.projects["demo"] = {name: make_wheel({"demo/a.txt": name}) for name in names}
+    fake_index.projects["demo"] = {name: packed({"demo/a.txt": name}) for name in names}
     assert fetch_wheel("demo", fake_index.index, tmp_path, "1.0").path.name == names[0]
     fake_index.requests.clear()
     again = fetch_wheel("demo", fake_index.index, tmp_path, "1")

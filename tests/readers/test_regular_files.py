@@ -28,9 +28,10 @@ KINDS = {
 }
 
 
-@pytest.fixture
-def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a path of every kind, named as in KINDS."""
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
+def test_only_regular_files_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str | None
+) -> None:
     (tmp_path / "plain").write_text("text")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -39,14 +40,9 @@ def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
     links = {"link": "plain", "link_to_pipe": "pipe", "device": "/dev/zero", "broken": "absent"}
-    for name, target in {**links, "itself": "itself", "there": "back", "back": "there"}.items():
-        (tmp_path / name).symlink_to(target)
-    return tmp_path
-
-
-@pytest.mark.parametrize(("name", "kind"), KINDS.items())
-def test_only_regular_files_are_opened(strange: Path, name: str, kind: str | None) -> None:
-    path = strange / name
+    for link, target in {**links, "itself": "itself", "there": "back", "back": "there"}.items():
+        (tmp_path / link).symlink_to(target)
+    path = tmp_path / name
     assert find_irregular_kind(path) == kind
     if kind is None:
         with open_regular_file(path) as opened:

@@ -46,15 +46,15 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 BOMB = gzip.compress(bytes(64 << 20), 1)
 
 
-def unpack(encoding: str, sent: bytes, limit: int, step: int = 7) -> bytes:
-    unpacker = Unpacker(encoding, limit)
-    for start in range(0, len(sent), step):
-        unpacker.feed(sent[start : start + step])
-    return unpacker.finish()
-
-
 @given(st.binary(min_size=1, max_size=3000), st.sampled_from(sorted(PACKED)), st.integers(1, 500))
 def test_compressed_bodies_in_chunks_of_any_size_are_decompressed(body: bytes, encoding: str, step: int) -> None:
+
+    def unpack(encoding: str, sent: bytes, limit: int, step: int = 7) -> bytes:
+        unpacker = Unpacker(encoding, limit)
+        for start in range(0, len(sent), step):
+            unpacker.feed(sent[start : start + step])
+        return unpacker.finish()
+
     sent = PACKED[encoding](body)
     room = max(len(body), len(sent))
     assert unpack(encoding, sent, room, step) == body

@@ -1,11 +1,7 @@
-"""The four most frequent answers, each in a small made-up data folder.
-
-``python -m tests.report.four_cases FOLDER`` writes the four folders and their reports.
-"""
+"""The four most frequent answers, each in a small made-up data folder."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from made_data_folder import DAY, Folder, make_family, write_config
@@ -60,8 +56,3 @@ def _write_notes(folder: Folder, *, detector: float, blind: float, verdict: str)
             metrics["auroc_margin"] = auroc - blind
         rows += [evaluation(name, metric, value, verdict=verdict) for metric, value in metrics.items()]
     folder.write_rows("evaluations", NOTES_PAIR, "run-evaluations", LATER, rows)
-
-
-if __name__ == "__main__":
-    for name in CASES:
-        print(written_case(name, Path(sys.argv[1]) / name).path)

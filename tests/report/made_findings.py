@@ -1,15 +1,12 @@
 """A data folder with rows in every table: a shelf of twenty books, and findings of two labelled benchmarks.
 
-All texts and numbers are made up. ``python -m tests.report.made_findings FOLDER`` writes the folder, its warehouse and
-its reports.
+All texts and numbers are made up.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any
 
 from made_data_folder import (
@@ -23,10 +20,7 @@ from made_data_folder import (
     make_window,
 )
 
-from audit_pipeline.pipeline.publication import build_warehouse
-from audit_pipeline.report.files import build_reports
 from audit_pipeline.statistics.score_columns import HELD_OUT_COMPARISON as AGAINST_HELD_OUT
-from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair, canonical_json, example_id
 from tests.warehouse.decided import write_audited, write_findings
 
@@ -223,16 +217,3 @@ def write_shelf_search(folder: Folder) -> None:
         rates.append(make_rate("collection", "shelf", "audited", threshold, 4, 20))
         rates.append(make_rate("collection", "held out", "held_out", threshold, 0, 15))
     folder.write_search(SHELF_PAIR, "run-extraction", LATER, found, rates)
-
-
-def make(root: Path) -> Path:
-    """Write the folder, its warehouse and its reports, and return the folder of the reports."""
-    paths = DataPaths(root)
-    write_everything(Folder(paths))
-    build_warehouse(paths)
-    build_reports(paths.warehouse, paths.reports)
-    return paths.reports
-
-
-if __name__ == "__main__":
-    print(make(Path(sys.argv[1])))

@@ -176,14 +176,6 @@ OF_EVERY_DETECTOR = st.builds(
 )
 
 
-def would_have_found(documents: DocumentFindings) -> bool:
-    """By scipy: whether documents of an effect that matters, at the smallest p-value, have a q-value of 0.05."""
-    of_interest = max(1, math.floor(documents.tested * 2 / 5))
-    p_values = np.ones(documents.tested)
-    p_values[:of_interest] = 1 / (documents.calibration_groups + 1)
-    return bool(false_discovery_control(p_values, method="bh")[0] <= 0.05 * (1 + 1e-9))
-
-
 @given(FINDINGS | OF_EVERY_DETECTOR)
 def test_no_answer_says_more_than_its_level(findings: PairFindings) -> None:
     answer = build_answer(findings, "a model", "a benchmark")
@@ -215,6 +207,14 @@ def test_no_answer_says_more_than_its_level(findings: PairFindings) -> None:
 
 @given(FINDINGS)
 def test_nothing_found_requires_a_sufficient_comparison(findings: PairFindings) -> None:
+
+    def would_have_found(documents: DocumentFindings) -> bool:
+        """By scipy: whether documents of an effect that matters, at the smallest p-value, have a q-value of 0.05."""
+        of_interest = max(1, math.floor(documents.tested * 2 / 5))
+        p_values = np.ones(documents.tested)
+        p_values[:of_interest] = 1 / (documents.calibration_groups + 1)
+        return bool(false_discovery_control(p_values, method="bh")[0] <= 0.05 * (1 + 1e-9))
+
     if build_answer(findings)["sign"] != "nothing found":
         return
     flagged, auroc, documents = findings.flagged, findings.auroc, findings.documents

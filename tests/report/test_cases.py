@@ -151,26 +151,27 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
     assert found.pages[TINY].text.count("Highest scores") == 1
 
 
-def given_to(folder: Folder, *benchmarks: str) -> None:
-    """Turn audits of benchmarks into evaluations of external scores, and remove the answers."""
-    shutil.rmtree(folder.paths.table("pair_answers"))
-    rewrite_lines(folder.paths, lambda fields: None if fields["table"] == "pair_answers" else fields)
-    for benchmark in benchmarks:
-        path = folder.paths.benchmark_manifest(benchmark)
-        write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})
-        rewrite_lines(folder.paths, partial(add_settings, benchmark))
-
-
-def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Add the options of the evaluation to the ledger line of a benchmark's scores."""
-    of_benchmark, _, model = fields["partition"].partition("|")
-    if (fields["table"], of_benchmark) != ("scores", benchmark):
-        return fields
-    asked = EvaluateOptions(Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss")
-    return {**fields, "settings": dict(asked.settings())}
-
-
 def test_external_scores_have_an_evaluate_command(audited: Folder) -> None:
+
+    def add_settings(benchmark: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Add the options of the evaluation to the ledger line of a benchmark's scores."""
+        of_benchmark, _, model = fields["partition"].partition("|")
+        if (fields["table"], of_benchmark) != ("scores", benchmark):
+            return fields
+        asked = EvaluateOptions(
+            Path(f"scores of {model}.csv"), model=model, benchmark=benchmark, seed=7, headline="loss"
+        )
+        return {**fields, "settings": dict(asked.settings())}
+
+    def given_to(folder: Folder, *benchmarks: str) -> None:
+        """Turn audits of benchmarks into evaluations of external scores, and remove the answers."""
+        shutil.rmtree(folder.paths.table("pair_answers"))
+        rewrite_lines(folder.paths, lambda fields: None if fields["table"] == "pair_answers" else fields)
+        for benchmark in benchmarks:
+            path = folder.paths.benchmark_manifest(benchmark)
+            write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})
+            rewrite_lines(folder.paths, partial(add_settings, benchmark))
+
     def across(config: str) -> Written:
         build_warehouse(audited.paths, config=audited.paths.root / config)
         return Written(build_reports(audited.paths.warehouse, audited.paths.reports))
@@ -203,17 +204,17 @@ def test_external_scores_have_an_evaluate_command(audited: Folder) -> None:
     assert "What should be audited is not known" not in found.pages["across"].text
 
 
-def with_a_limit_of_one(section: SectionFiles) -> SectionFiles:
-    """Return a section that shows one row, or one element of each list with a limit."""
-    sql = re.sub(r"LIMIT \d+", "LIMIT 1", section.sql)
-    return replace(
-        section, sql=re.sub(r"place <= 80\b|(?<=count\(\*\) - )80\b", lambda cut: cut[0].replace("80", "1"), sql)
-    )
-
-
 def test_omitted_rows_are_counted(
     warehouse: Path, reports: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+
+    def with_a_limit_of_one(section: SectionFiles) -> SectionFiles:
+        """Return a section that shows one row, or one element of each list with a limit."""
+        sql = re.sub(r"LIMIT \d+", "LIMIT 1", section.sql)
+        return replace(
+            section, sql=re.sub(r"place <= 80\b|(?<=count\(\*\) - )80\b", lambda cut: cut[0].replace("80", "1"), sql)
+        )
+
     report = reports.reports[TINY]
     assert report.left_out.costs == report.changes[0].more_findings == 0
     cut_sections = tuple(map(with_a_limit_of_one, list_sections()))

@@ -200,15 +200,15 @@ def test_the_glossary_is_a_page_beside_the_others(cases: Mapping[str, Written]) 
     assert glossary.having("href") == []
 
 
-def luminance(colour: str) -> float:
-    """Compute the relative luminance (WCAG 2)."""
-    full = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
-    parts = (int(full[place : place + 2], 16) / 255 for place in (0, 2, 4))
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
 def test_every_colour_of_words_has_enough_contrast() -> None:
+
+    def luminance(colour: str) -> float:
+        """Compute the relative luminance (WCAG 2)."""
+        full = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        parts = (int(full[place : place + 2], 16) / 255 for place in (0, 2, 4))
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
     css = resources.files("audit_pipeline.report").joinpath("templates", "style.css.j2").read_text()
     schemes = [
         dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6});", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_workspace import Workspace, made_documents, make_workspace, temporal
+from made_workspace import Workspace, made_documents, temporal
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -83,17 +81,11 @@ def test_an_excerpt_is_part_of_the_text_and_has_at_most_50_words(text: str, step
     assert han + len(rest.split()) <= EXCERPT_WORDS + step
 
 
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]) -> Workspace:
-    made = make_workspace(tmp_path, monkeypatch, tiny=tiny_folder("llama"))
-    made.write_benchmarks(made=temporal([60]))
-    made.fetch(*made_documents(3, 70))
-    made.build("made_60")
-    return made
-
-
 @pytest.mark.usefixtures("one_thread")
 def test_the_highest_scores_are_highlighted_with_their_lowest_tokens(workspace: Workspace) -> None:
+    workspace.write_benchmarks(made=temporal([60]))
+    workspace.fetch(*made_documents(3, 70))
+    workspace.build("made_60")
     model, paths = workspace.model("tiny"), workspace.paths
     tokens = LineageStep.now("tokens", "token_statistics", "1")
     run_passes(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)

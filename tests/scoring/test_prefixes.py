@@ -294,17 +294,14 @@ def test_the_reason_names_a_prefix_that_would_fit(measure: Callable[..., dict]) 
 # Audits.
 
 
-@pytest.fixture
-def audited(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
-    def make(rows: Sequence[Mapping[str, object]], *, in_context: bool = False) -> Session:
+def test_an_audit_scores_the_default_alone_and_its_lineage_names_the_prefix(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audited(rows: Sequence[Mapping[str, object]]) -> Session:
         monkeypatch.setattr(prefixes, "read_built", lambda paths, name: build_benchmark(name, rows))
         selection = [one for one in build_audit_selection({}) if one[0].name in BOTH]
-        return Session(tiny("llama")[0], selection, DataPaths(tmp_path), benchmark="b", in_context=in_context)
+        return Session(tiny("llama")[0], selection, DataPaths(tmp_path), benchmark="b")
 
-    return make
-
-
-def test_an_audit_scores_the_default_alone_and_its_lineage_names_the_prefix(audited: Callable[..., Session]) -> None:
     rows = [row(f"g{number}", f"t {number}") for number in range(9)]
     rows += [row(f"m{number}", f"u {number}", MEMBER) for number in range(9)]
     session = audited(rows)

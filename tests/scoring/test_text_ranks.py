@@ -19,12 +19,12 @@ TEXTS = [*SENTENCES[:6], SENTENCES[0], ""]
 """One of them twice, and one that nothing scores."""
 
 
-def mid_rank(score: float, scores: list[float]) -> float:
-    below, as_high = (sum(test(one) for one in scores) for test in (score.__gt__, score.__eq__))
-    return (below + (as_high + 1) / 2) / len(scores)
-
-
 def test_a_session_ranks_the_texts_of_a_benchmark(tiny: Tiny, tmp_path: Path) -> None:
+
+    def mid_rank(score: float, scores: list[float]) -> float:
+        below, as_high = (sum(test(one) for one in scores) for test in (score.__gt__, score.__eq__))
+        return (below + (as_high + 1) / 2) / len(scores)
+
     model, forward = tiny("llama")
     session = Session(model, select([*DEFAULT, "combined"]), DataPaths(tmp_path))
     session.run(TEXTS, lambda wanted: forward)

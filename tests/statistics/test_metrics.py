@@ -17,22 +17,6 @@ from audit_pipeline.statistics.roc import (
 )
 
 
-def twin(scores, labels):
-    """Compute the metrics by enumerating pairs and thresholds in whole numbers."""
-    rows = list(zip(scores, labels, strict=True))
-    members, others = ([score for score, label in rows if label == side] for side in (1, 0))
-    n_members, n_others = len(members), len(others)
-    wins = sum(2 * (s > t) + (s == t) for s in members for t in others)
-    points = [(sum(s >= limit for s in members), sum(s >= limit for s in others)) for limit in [math.inf, *scores]]
-    return {
-        "auroc": wins / (2 * n_members * n_others),
-        "tpr_at_5_fpr": max(t for t, f in points if 100 * f <= 5 * n_others) / n_members,
-        "tpr_at_1_fpr": max(t for t, f in points if 100 * f <= n_others) / n_members,
-        "tpr_at_01_fpr": max(t for t, f in points if 1000 * f <= n_others) / n_members,
-        "fpr_at_95_tpr": min(f for t, f in points if 100 * t >= 95 * n_members) / n_others,
-    }
-
-
 @st.composite
 def cases(draw, max_size=30):
     """Draw scores with many ties, and labels of both classes."""
@@ -112,6 +96,22 @@ def test_with_fewer_than_twenty_nonmembers_no_false_positive_is_allowed():
 
 @given(cases())
 def test_equals_the_twin(case):
+
+    def twin(scores, labels):
+        """Compute the metrics by enumerating pairs and thresholds in whole numbers."""
+        rows = list(zip(scores, labels, strict=True))
+        members, others = ([score for score, label in rows if label == side] for side in (1, 0))
+        n_members, n_others = len(members), len(others)
+        wins = sum(2 * (s > t) + (s == t) for s in members for t in others)
+        points = [(sum(s >= limit for s in members), sum(s >= limit for s in others)) for limit in [math.inf, *scores]]
+        return {
+            "auroc": wins / (2 * n_members * n_others),
+            "tpr_at_5_fpr": max(t for t, f in points if 100 * f <= 5 * n_others) / n_members,
+            "tpr_at_1_fpr": max(t for t, f in points if 100 * f <= n_others) / n_members,
+            "tpr_at_01_fpr": max(t for t, f in points if 1000 * f <= n_others) / n_members,
+            "fpr_at_95_tpr": min(f for t, f in points if 100 * t >= 95 * n_members) / n_others,
+        }
+
     scores, labels = case
     assert compute_metrics(scores, labels) == pytest.approx(twin(scores, labels), rel=1e-12)
     assert compute_metrics(scores, labels)["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)

@@ -73,13 +73,13 @@ def test_scores_that_are_all_equal_are_never_told_apart():
     assert simulate_power([1.0, 1.0], [1.0], 20, 20, level=0.05, draws=10) == 0.0
 
 
-def by_enumeration(n, tpr, fpr, effect, level):
-    clean, found = binom(n, fpr), binom(n, fpr + effect * (tpr - fpr))
-    least = next(count for count in range(n + 2) if clean.sf(count - 1) <= level)
-    return sum(found.pmf(count) for count in range(least, n + 1))
-
-
 def test_the_power_of_flagged_texts_by_enumeration():
+
+    def by_enumeration(n, tpr, fpr, effect, level):
+        clean, found = binom(n, fpr), binom(n, fpr + effect * (tpr - fpr))
+        least = next(count for count in range(n + 2) if clean.sf(count - 1) <= level)
+        return sum(found.pmf(count) for count in range(least, n + 1))
+
     for n in (1, 7, 40):
         expected = by_enumeration(n, 0.4, 0.05, 0.5, 0.05)
         assert compute_flagged_power(n, 0.4, 0.05, 0.5, 0.05)[0] == pytest.approx(expected)

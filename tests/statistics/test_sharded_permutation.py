@@ -51,17 +51,17 @@ def test_shards_may_have_unequal_numbers_of_orders() -> None:
 
 
 def test_the_same_log_likelihoods_added_in_another_order_are_tied() -> None:
+
+    def _draw_permutations(shard: int) -> list[np.ndarray]:
+        generator = np.random.default_rng(shard)
+        return [generator.permutation(500) for _ in range(10)]
+
     tokens = np.random.default_rng(3).normal(-3, 2, 500)
     others = [[float(np.cumsum(tokens[order])[-1]) for order in _draw_permutations(shard)] for shard in range(10)]
     assert max(map(np.ptp, others)) > 0, "float64 sums differ by the order of their terms"
     own = [max(row) for row in others]
     assert run_sharded_permutation_test(own, others).p_value == 1.0
     assert run_sharded_permutation_test(own, others, rule="t_test").p_value == 1.0
-
-
-def _draw_permutations(shard: int) -> list[np.ndarray]:
-    generator = np.random.default_rng(shard)
-    return [generator.permutation(500) for _ in range(10)]
 
 
 def test_no_p_value_is_zero() -> None:

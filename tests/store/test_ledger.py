@@ -87,18 +87,6 @@ def chain_of(length: int, *, partition: str = "b|m") -> list[bytes]:
     return lines
 
 
-def empty_line(line: bytes) -> bytes:
-    """Return the line without its fields, as forgetting leaves it."""
-    digest, previous = (json.loads(line)[name].encode() for name in ("digest", "previous"))
-    return b'{"digest": "%b", "previous": "%b"}\n' % (digest, previous)
-
-
-def find_problems(lines: list[bytes]) -> list[str]:
-    found = Ledger()
-    found.extend(parse_lines(b"".join(lines)))
-    return found.problems
-
-
 def test_a_line_by_hand() -> None:
     rest = b'"table": "scores", "partition": "b|\\u00fc", "rows": 3'
     digest = hashlib.sha256(b"0" * 64 + rest).hexdigest()
@@ -112,6 +100,17 @@ def test_a_line_by_hand() -> None:
 
 @given(st.integers(2, 9), st.data())
 def test_every_change_of_a_line_is_detected(length: int, data: st.DataObject) -> None:
+
+    def find_problems(lines: list[bytes]) -> list[str]:
+        found = Ledger()
+        found.extend(parse_lines(b"".join(lines)))
+        return found.problems
+
+    def empty_line(line: bytes) -> bytes:
+        """Return the line without its fields, as forgetting leaves it."""
+        digest, previous = (json.loads(line)[name].encode() for name in ("digest", "previous"))
+        return b'{"digest": "%b", "previous": "%b"}\n' % (digest, previous)
+
     lines = chain_of(length)
     forgotten = data.draw(st.sets(st.integers(0, length - 1), max_size=2))
     for number in forgotten:

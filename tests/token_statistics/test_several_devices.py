@@ -29,19 +29,6 @@ WANTED = tuple(sorted({name for kind in KINDS.values() for name in kind.statisti
 BEFORE = tuple(range(5, 25))
 
 
-def assert_same(found: Sequence[WindowResult], expected: Sequence[WindowResult]) -> None:
-    assert [result.window for result in found] == [result.window for result in expected]
-    for ours, theirs in zip(found, expected, strict=True):
-        values = theirs.values or {}
-        assert (ours.values or {}).keys() == values.keys()
-        for name, value in values.items():
-            # Logits are stored in half precision.
-            tolerance = 2e-3 if name == "logits" else 1e-5
-            np.testing.assert_allclose(ours.values[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
-        if theirs.branches is not None:
-            np.testing.assert_allclose(ours.branches.logprob, theirs.branches.logprob, atol=1e-5)
-
-
 # Families with different layouts: gemma2's head is its embedding, and bloom's packed branches need other positions.
 @pytest.mark.parametrize(
     ("family", "share"),
@@ -55,6 +42,19 @@ def assert_same(found: Sequence[WindowResult], expected: Sequence[WindowResult])
 def test_layers_on_disk_give_the_results_of_layers_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, share: float
 ) -> None:
+
+    def assert_same(found: Sequence[WindowResult], expected: Sequence[WindowResult]) -> None:
+        assert [result.window for result in found] == [result.window for result in expected]
+        for ours, theirs in zip(found, expected, strict=True):
+            values = theirs.values or {}
+            assert (ours.values or {}).keys() == values.keys()
+            for name, value in values.items():
+                # Logits are stored in half precision.
+                tolerance = 2e-3 if name == "logits" else 1e-5
+                np.testing.assert_allclose(ours.values[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+            if theirs.branches is not None:
+                np.testing.assert_allclose(ours.branches.logprob, theirs.branches.logprob, atol=1e-5)
+
     layers = {} if family == "bloom" else {"num_hidden_layers": 5}
     folder = save_model(tmp_path / "model", family, **layers)
     model, messages = tokenized(folder, tmp_path / "data", devices="auto"), list[str]()

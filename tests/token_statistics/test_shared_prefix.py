@@ -169,11 +169,11 @@ def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Tiny,
     assert forward._last_prefix is None
 
 
-def as_lists(table: pa.Table) -> dict[str, list[float]]:
-    return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
-
-
 def test_cached_rows_equal_fresh_rows_and_a_stopped_run_resumes(tiny: Tiny, tmp_path: Path) -> None:
+
+    def as_lists(table: pa.Table) -> dict[str, list[float]]:
+        return dict(zip(table.column("text_sha256").to_pylist(), table.column("logprob").to_pylist(), strict=True))
+
     model, forward = tiny("llama")
     prefix, other = encode_prefix(model, SHOTS), encode_prefix(model, SENTENCES[4])
     fresh, grown = DataPaths(tmp_path / "fresh"), DataPaths(tmp_path / "grown")

@@ -163,6 +163,11 @@ PARTS = (
     parts=st.lists(st.sampled_from(PARTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=12)
 )
 def test_every_character_belongs_to_a_token_for_every_tokenizer(kind: str, parts: list[str]) -> None:
+
+    @cache
+    def _build_once(kind: str) -> Tokenizer:
+        return TOKENIZERS[kind]()
+
     text = "".join(parts)
     encoding = _build_once(kind).encode(text)
     spans = widen_spans(text, np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2))
@@ -177,11 +182,6 @@ def test_every_character_belongs_to_a_token_for_every_tokenizer(kind: str, parts
     offsets = np.asarray(encoding.offsets)
     assert (spans[:, 0] <= offsets[:, 0]).all()
     assert (spans[:, 1] >= offsets[:, 1]).all()
-
-
-@cache
-def _build_once(kind: str) -> Tokenizer:
-    return TOKENIZERS[kind]()
 
 
 @pytest.mark.parametrize(
@@ -263,11 +263,11 @@ def test_window_and_stride_fit_the_context(tiny: Tiny, window: int | None, strid
         assert got_window == window
 
 
-def key_of(model: TokenizedModel, sha256: str, kind: Kind) -> str:
-    return cache_keys(model, [sha256], kind)[sha256]
-
-
 def test_cache_keys_change_only_if_a_row_changes(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def key_of(model: TokenizedModel, sha256: str, kind: Kind) -> str:
+        return cache_keys(model, [sha256], kind)[sha256]
+
     sha = text_sha256("text")
     base = key_of(build(adds_bos=False), sha, "base")
     others = {

@@ -16,18 +16,10 @@ def encoded(n: int, *, start: bool, first_scored: int) -> EncodedText:
     return EncodedText("0" * 64, ids, ids, ids + 1, 5 if start else None, first_scored)
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[EncodedText, int, int]:
-    window = draw(st.integers(2, 20))
-    start = draw(st.booleans())
-    text = encoded(draw(st.integers(0, 90)), start=start, first_scored=0 if start else 1)
-    return text, window, draw(st.integers(1, max(1, window - 2)))
-
-
-@given(cases())
-def test_every_token_is_scored_once_with_enough_context(case: tuple[EncodedText, int, int]) -> None:
-    text, window, stride = case
-    n = len(text.token_id)
+@given(st.integers(0, 90), st.booleans(), st.integers(2, 20), st.data())
+def test_every_token_is_scored_once_with_enough_context(n: int, start: bool, window: int, data: st.DataObject) -> None:
+    text = encoded(n, start=start, first_scored=0 if start else 1)
+    stride = data.draw(st.integers(1, max(1, window - 2)))
     parts = cut_windows(7, text, window, stride)
     scored = [token for part in parts for token in range(part.score_from, part.end)]
     assert scored == list(range(text.first_scored, n))

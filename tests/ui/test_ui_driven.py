@@ -16,20 +16,14 @@ PATIENCE = "10"
 """Nobody sits before it, and the machine may be slow or at other work: .ci/run has it run next to the demo."""
 
 
-def missing() -> str | None:
-    """What the drive needs and this machine lacks, by name; None: nothing."""
-    if importlib.util.find_spec("selenium") is None:
-        return "the package selenium is not installed (pip install --constraint constraints.txt --group ui)"
-    if not any(map(shutil.which, BROWSERS)):
-        return f"there is no browser: none of {', '.join(BROWSERS)} is on PATH"
-    return None if shutil.which("chromedriver") else "there is no chromedriver on PATH"
-
-
 @pytest.mark.browser
 def test_the_ui_is_driven_from_nothing_to_the_weekly_audit(tmp_path: Path) -> None:
-    lacking = missing()
-    if lacking is not None:
-        pytest.skip(lacking)
+    if importlib.util.find_spec("selenium") is None:
+        pytest.skip("the package selenium is not installed (pip install --constraint constraints.txt --group ui)")
+    if not any(map(shutil.which, BROWSERS)):
+        pytest.skip(f"there is no browser: none of {', '.join(BROWSERS)} is on PATH")
+    if not shutil.which("chromedriver"):
+        pytest.skip("there is no chromedriver on PATH")
     done = subprocess.run(
         [sys.executable, str(DRIVE), "--shots", str(tmp_path), "--patience", PATIENCE],
         capture_output=True,

@@ -254,18 +254,18 @@ def test_nothing_found_is_nothing_to_explain(folder: Folder) -> None:
     assert {verdict for _, verdict in verdicts(folder).values()} == {"nothing to explain"}
 
 
-def overlap(folder: Folder, document: str, verdict: str, *, is_complete: bool) -> None:
-    """Write a search of a corpus for the texts of notes_32. The texts of one document have this verdict."""
-    rows: list[Row] = []
-    for row in folder.examples["notes_32"]:
-        found = verdict if row["document_id"] == document else "not found"
-        named = {"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"]}
-        rows.append({**named, "is_complete": is_complete, "verdict": found})
-    versions = {"benchmark_digest": digest("notes_32")}
-    folder.write_file("corpus_overlap", "notes_32|open", "run-overlap", rows, **versions)
-
-
 def test_each_explanation_by_its_own_test(folder: Folder) -> None:
+
+    def overlap(folder: Folder, document: str, verdict: str, *, is_complete: bool) -> None:
+        """Write a search of a corpus for the texts of notes_32. The texts of one document have this verdict."""
+        rows: list[Row] = []
+        for row in folder.examples["notes_32"]:
+            found = verdict if row["document_id"] == document else "not found"
+            named = {"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"]}
+            rows.append({**named, "is_complete": is_complete, "verdict": found})
+        versions = {"benchmark_digest": digest("notes_32")}
+        folder.write_file("corpus_overlap", "notes_32|open", "run-overlap", rows, **versions)
+
     folder.write_documents("notes")
     folder.write_examples("notes_32")
     folder.write_card(TINY)

@@ -48,26 +48,24 @@ print(json.dumps(seen))
 Counts = tuple[int, int]
 
 
-def write_for_build(folder: Folder, build: int) -> None:
-    documents, examples = WHOLE[build]
-    folder.write_documents("notes", n=documents)
-    folder.write_examples("notes_32", n=examples)
-
-
-def in_one_statement(warehouse: Path) -> Counts:
-    (row,) = query_warehouse(warehouse, BOTH).to_pylist()
-    return row["documents"], row["examples"]
-
-
-def in_two_statements(warehouse: Path) -> Counts:
-    with open_read_only(warehouse) as connection:
-        counts = [connection.sql(f"SELECT count(*) FROM {table}").fetchall() for table in ("documents", "examples")]
-    [[(documents,)], [(examples,)]] = counts
-    return documents, examples
-
-
 @pytest.mark.parametrize("rebuilds", [2, pytest.param(MOST_REBUILDS, marks=pytest.mark.slow)])
 def test_readers_see_whole_builds_only(folder: Folder, tmp_path: Path, rebuilds: int) -> None:
+
+    def in_one_statement(warehouse: Path) -> Counts:
+        (row,) = query_warehouse(warehouse, BOTH).to_pylist()
+        return row["documents"], row["examples"]
+
+    def write_for_build(folder: Folder, build: int) -> None:
+        documents, examples = WHOLE[build]
+        folder.write_documents("notes", n=documents)
+        folder.write_examples("notes_32", n=examples)
+
+    def in_two_statements(warehouse: Path) -> Counts:
+        with open_read_only(warehouse) as connection:
+            counts = [connection.sql(f"SELECT count(*) FROM {table}").fetchall() for table in ("documents", "examples")]
+        [[(documents,)], [(examples,)]] = counts
+        return documents, examples
+
     warehouse, stop = folder.paths.warehouse, tmp_path / "stop"
     write_for_build(folder, 0)
     build_warehouse(folder.paths)

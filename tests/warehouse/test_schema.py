@@ -32,13 +32,13 @@ def test_a_table_has_its_declared_columns_with_their_meaning(warehouse: Path, ta
     ]
 
 
-def plain(type_: pa.DataType) -> str:
-    """A type by its name, whatever the elements of a list are called."""
-    return f"{plain(type_.value_type)}[]" if pa.types.is_list(type_) else str(type_)
-
-
 def test_types_in_the_warehouse_are_the_declared_ones(warehouse: Path) -> None:
     """As DuckDB itself hands them on to Arrow; JSON apart, which Arrow has no type of."""
+
+    def plain(type_: pa.DataType) -> str:
+        """A type by its name, whatever the elements of a list are called."""
+        return f"{plain(type_.value_type)}[]" if pa.types.is_list(type_) else str(type_)
+
     with open_read_only(warehouse) as connection:
         for table in EVERY:
             stored = connection.table(table.name).to_arrow_table().schema

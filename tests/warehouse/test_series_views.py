@@ -47,16 +47,18 @@ def hold_documents(connection: duckdb.DuckDBPyConnection, **found_at: str) -> No
             insert(connection, DOCUMENT_MEMORISATION, **of, windows=1, claim=claim)
 
 
-def read_words(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
-    rows = connection.execute(
-        "SELECT document, since_first, found_at, coalesce('step ' || first_step, first_model),"
-        " coalesce('step ' || lost_step, lost_model) FROM series_documents"
-    ).fetchall()
-    names = ("checkpoints", "found_at", "first", "lost")
-    return {document: render_phrase("along_series", dict(zip(names, facts, strict=True))) for document, *facts in rows}
-
-
 def test_checkpoints_at_which_a_document_is_found(connection: duckdb.DuckDBPyConnection) -> None:
+
+    def read_words(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+        rows = connection.execute(
+            "SELECT document, since_first, found_at, coalesce('step ' || first_step, first_model),"
+            " coalesce('step ' || lost_step, lost_model) FROM series_documents"
+        ).fetchall()
+        names = ("checkpoints", "found_at", "first", "lost")
+        return {
+            document: render_phrase("along_series", dict(zip(names, facts, strict=True))) for document, *facts in rows
+        }
+
     hold_documents(connection, always="abcd", late="bcd", last="d", lost="ab", lost_last="abc", back="acd", never="")
     assert read_words(connection) == {
         "always": "found from step 10 on",

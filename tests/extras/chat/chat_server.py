@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from bad_server import Answer, BadServer, Request
+from bad_server import Answer, BadServer, Request, json_answer
 
 from audit_pipeline.extras.chat.config import ChatModel
 
@@ -60,7 +60,7 @@ class ChatServer(BadServer):
         text = self.answer(asked.prompt)
         prompt_tokens = len(f"{asked.system or ''} {asked.prompt}".split())
         dialect: ChatDialect = "chat" if "messages" in asked.body else "completions"
-        reply = to_answer(build_reply(dialect, text, usage=(prompt_tokens, len(text.split()))))
+        reply = json_answer(build_reply(dialect, text, usage=(prompt_tokens, len(text.split()))))
         return replace(reply, pause=self.pause, headers={"x-request-id": f"request-{len(self.requests)}"})
 
 
@@ -79,10 +79,6 @@ def build_reply(
     counts = dict(zip(("prompt_tokens", "completion_tokens"), usage, strict=False))
     choices = [{"index": 0, **choice, "finish_reason": said or "stop"}]
     return {"id": said or "made", "model": said or NAME, "choices": choices, "usage": counts}
-
-
-def to_answer(reply: Mapping[str, Any], status: int = 200) -> Answer:
-    return Answer(json.dumps(reply).encode(), "application/json", status)
 
 
 def make_text(name: str) -> str:

@@ -201,26 +201,6 @@ def phrases_by_force(case: Case, quoted: set[int]) -> set[int]:
     return found
 
 
-def runs_by_force(words: str, others: Sequence[str], quoted: set[int], prompt: str) -> list[range]:
-    """Return the rest of the common runs of ``words`` with any of ``others``, in order, without words of the prompt."""
-    prompt = repeat_prompt(prompt)
-    left = []
-    for a, b in find_stretches(
-        words, lambda a, b: not quoted & set(range(a, b)) and any(words[a:b] in other for other in others)
-    ):
-        # At most one word less than a quoted run: a passage may contain a phrase that an answer does not quote.
-        lengths = range(min(b - a, MIN_RUN_WORDS - 1) + 1)
-        begin = a + max(k for k in lengths if words[a : a + k] in prompt)
-        end = b - max(k for k in lengths if words[b - k : b] in prompt)
-        if begin < end:
-            left.append(range(begin, end))
-    return left
-
-
-def count_covered(runs: list[range]) -> int:
-    return len({at for run in runs if len(run) >= MIN_RUN_WORDS for at in run})
-
-
 def mask(answer: str, quoted: set[int]) -> str:
     """Replace quoted words by a word that occurs in no document."""
     return "".join("?" if at in quoted else word for at, word in enumerate(answer))
@@ -243,6 +223,25 @@ def near_by_force(document: str, answer: str, mismatches: int, least: int) -> in
 @max_examples(600, deadline=None)
 @given(cases())
 def test_measures_equal_brute_force(case: Case) -> None:
+
+    def count_covered(runs: list[range]) -> int:
+        return len({at for run in runs if len(run) >= MIN_RUN_WORDS for at in run})
+
+    def runs_by_force(words: str, others: Sequence[str], quoted: set[int], prompt: str) -> list[range]:
+        """Return the common runs of ``words`` with any of ``others``, in order, without words of the prompt."""
+        prompt = repeat_prompt(prompt)
+        left = []
+        for a, b in find_stretches(
+            words, lambda a, b: not quoted & set(range(a, b)) and any(words[a:b] in other for other in others)
+        ):
+            # At most one word less than a quoted run: a passage may contain a phrase that an answer does not quote.
+            lengths = range(min(b - a, MIN_RUN_WORDS - 1) + 1)
+            begin = a + max(k for k in lengths if words[a : a + k] in prompt)
+            end = b - max(k for k in lengths if words[b - k : b] in prompt)
+            if begin < end:
+                left.append(range(begin, end))
+        return left
+
     text = " ".join(case.document)
     first, last = case.passage
     target = case.document[first:last]
@@ -288,31 +287,25 @@ def test_near_stretches_equal_brute_force(case: Case, limits: tuple[int, int]) -
 # The prompt
 
 
-@st.composite
-def repeated_prompts(draw: st.DrawFn) -> Case:
-    """Return an answer of stretches of its prompt: at least 5 words each, with a shorter one at each end."""
-    case = draw(cases())
-    prompt = case.prompt + draw(st.sampled_from("abc"))
+@max_examples(300, deadline=None)
+@given(cases(), st.data())
+def test_an_answer_that_repeats_its_prompt_scores_nothing(case: Case, data: st.DataObject) -> None:
+    """The answer has stretches of its prompt: at least 5 words each, with a shorter one at each end."""
+    prompt = case.prompt + data.draw(st.sampled_from("abc"))
     whole = repeat_prompt(prompt)
 
     def draw_stretch(least: int, most: int) -> str:
-        size = draw(st.integers(least, most))
-        at = draw(st.integers(0, len(whole) - size))
+        size = data.draw(st.integers(least, most))
+        at = data.draw(st.integers(0, len(whole) - size))
         return whole[at : at + size]
 
     answer = draw_stretch(0, MIN_RUN_WORDS - 1)
-    for _ in range(draw(st.integers(0, 5))):
+    for _ in range(data.draw(st.integers(0, 5))):
         answer += draw_stretch(MIN_RUN_WORDS, len(whole))
     answer += draw_stretch(0, MIN_RUN_WORDS - 1)
-    return Case(case.document + answer + case.document, answer, prompt, case.passage)
-
-
-@max_examples(300, deadline=None)
-@given(repeated_prompts())
-def test_an_answer_that_repeats_its_prompt_scores_nothing(case: Case) -> None:
-    document = " ".join(case.document)
+    document = " ".join(case.document + answer + case.document)
     for passage in ((0, len(document)), (2 * case.passage[0], len(document))):
-        found = DocumentMatcher(document).measure(" ".join(case.answer), " ".join(case.prompt), passage)
+        found = DocumentMatcher(document).measure(" ".join(answer), " ".join(prompt), passage)
         coverage = None if found.edits is None else 0.0
-        expected = replace(NOTHING, answer_words=len(case.answer), passage_coverage=coverage, edits=found.edits)
+        expected = replace(NOTHING, answer_words=len(answer), passage_coverage=coverage, edits=found.edits)
         assert found == expected

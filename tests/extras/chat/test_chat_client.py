@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from bad_server import Answer, fault, truncated
-from chat_server import NAME, ChatDialect, ChatServer, build_reply, to_answer
+from bad_server import Answer, fault, json_answer, truncated
+from chat_server import NAME, ChatDialect, ChatServer, build_reply
 
 from audit_pipeline.errors import BudgetError, ConfigError, ModelError, TransientError
 from audit_pipeline.extras.chat.chat_client import ChatPrompt, ChatReply, Sampling, ask_all, estimate_usage, open_budget
@@ -96,7 +96,7 @@ def test_a_model_without_temperature(model: str, is_newer: bool, chat_server: Se
     [(_, _, _, body)] = server.asked
     assert body["max_completion_tokens" if is_newer else "max_tokens"] == 20
     assert ("temperature" in body, "seed" in body) == (not is_newer, False)
-    server.faults = [to_answer({"error": {"message": "temperature 0.0 is not supported"}}, 400)]
+    server.faults = [json_answer({"error": {"message": "temperature 0.0 is not supported"}}, 400)]
     with pytest.raises(
         ModelError, match=r"in config/chat_models\.yaml\. Set temperature: null if the model accepts no temperature"
     ):
@@ -106,7 +106,7 @@ def test_a_model_without_temperature(model: str, is_newer: bool, chat_server: Se
 def test_a_filtered_prompt_has_an_empty_reply_without_tokens(chat_server: Serve) -> None:
     server = chat_server()
     for code in ("content_filter", "content_policy_violation"):
-        server.faults = [to_answer({"error": {"message": "held back", "code": code}}, 400)]
+        server.faults = [json_answer({"error": {"message": "held back", "code": code}}, 400)]
         replies, budget = ask(server.entry(concurrency=1), ["one", "two"])
         assert (replies[0].text, replies[0].finish_reason, replies[0].prompt_tokens) == ("", "content_filter", None)
         assert replies[1].text == "made words"
@@ -119,7 +119,7 @@ def test_fields_of_a_reply_become_valid_strings(
     dialect: ChatDialect, said: object, kept: str, chat_server: Serve
 ) -> None:
     server = chat_server()
-    server.faults = [to_answer(build_reply(dialect, str(said), said))]
+    server.faults = [json_answer(build_reply(dialect, str(said), said))]
     replies, _ = ask(server.entry(dialect), ["hello"])
     reply = replies[0]
     assert {reply.text, reply.finish_reason, reply.answered_by, reply.provider_request_id} == {kept}
@@ -148,7 +148,7 @@ def test_errors_and_their_causes_contain_neither_key_nor_prompt(
     server, told = chat_server(), []
     prompt = 'it said "no"\nand went away over the hills'
     refusal = {"error": {"message": f"no: {KEY} must not ask (never tell\n\n{prompt})", "type": "invalid"}}
-    server.faults = [to_answer(refusal, 429), to_answer(refusal, 400)]
+    server.faults = [json_answer(refusal, 429), json_answer(refusal, 400)]
     entry = server.entry(dialect, key_env="MADE_KEY")
     with pytest.raises(ModelError) as raised:
         ask(entry, [prompt], system="never tell", notify=told.append)
@@ -180,7 +180,7 @@ def test_impossible_token_counts_are_replaced_by_the_maximum(
     given: tuple[object, ...], counted: tuple[int, int], dialect: ChatDialect, chat_server: Serve
 ) -> None:
     server = chat_server()
-    server.faults = [to_answer(build_reply(dialect, "three made words", usage=given))]
+    server.faults = [json_answer(build_reply(dialect, "three made words", usage=given))]
     replies, budget = ask(server.entry(dialect, price_in=1.0, price_out=2.0), ["five words of a prompt"])
     assert len(server.requests) == 1, "an answer that came is kept, and not paid for again"
     assert (replies[0].text, replies[0].prompt_tokens, replies[0].output_tokens) == ("three made words", *counted)
@@ -229,7 +229,7 @@ def test_failed_attempts_and_missing_counts_use_the_maximum(chat_server: Serve) 
     assert (budget.requests, budget.tokens) == (3, 5 + 100 + 20 + 0 + 3)
     reply = build_reply("chat", "words")
     del reply["usage"]
-    server.faults = [to_answer(reply)]
+    server.faults = [json_answer(reply)]
     replies, budget = ask(server.entry(price_in=1.0, price_out=1.0), ["hello"])
     assert (replies[0].prompt_tokens, replies[0].output_tokens, replies[0].cost) == (None, None, None)
     assert budget.tokens == 125

@@ -41,15 +41,15 @@ CONTROL = entry(
 SYLLABLES = [first + second for first in "bdfgk" for second in "aeio"]
 
 
-def corpus() -> pa.Table:
-    """Return documents of random words, the same every time."""
-    draw = random.Random(3)
-    return table_of([" ".join("".join(draw.choices(SYLLABLES, k=2)) for _ in range(240)) for _ in range(12)])
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_texts_with_more_occurrences_are_likelier_and_the_twin_knows_no_text(tmp_path: Path) -> None:
+
+    def corpus() -> pa.Table:
+        """Return documents of random words, the same every time."""
+        draw = random.Random(3)
+        return table_of([" ".join("".join(draw.choices(SYLLABLES, k=2)) for _ in range(240)) for _ in range(12)])
+
     texts = draw_texts(corpus(), CONTROL)
     train_into(tmp_path, texts, CONTROL, device="cpu", paths=DataPaths(tmp_path))
     asked = [text for text in texts if text.role in ("member", "held_out")]

@@ -42,12 +42,12 @@ def searched(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def list_steps(workspace: Workspace) -> list[Step]:
-    planner = Planner(WorkspaceState(workspace.paths, load_benchmarks()), STAGES)
-    return planner.plan(Scope((NAME,))).select_steps(["corpus_overlap"])
-
-
 def test_an_audit_searches_only_changed_corpora(searched: Workspace, instance: dg.DagsterInstance) -> None:
+
+    def list_steps(workspace: Workspace) -> list[Step]:
+        planner = Planner(WorkspaceState(workspace.paths, load_benchmarks()), STAGES)
+        return planner.plan(Scope((NAME,))).select_steps(["corpus_overlap"])
+
     assert [(step.partition, step.reason) for step in list_steps(searched)] == [
         (f"{NAME}|{CORPUS}", "its texts have not been looked for in this corpus")
     ]

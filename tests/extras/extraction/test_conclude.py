@@ -64,12 +64,12 @@ def test_one_window_by_hand() -> None:
     assert np.exp(windows.half) == pytest.approx(np.array([[0.5, 0.5], [0.5, 0.5]]))
 
 
-def without(given: dict[str, object], *columns: str) -> dict[str, object]:
-    """Return a row of a back end that does not return these columns."""
-    return {**given, **{column: [] for column in columns}}
-
-
 def test_missing_statistics_of_an_interface_are_unknown() -> None:
+
+    def without(given: dict[str, object], *columns: str) -> dict[str, object]:
+        """Return a row of a back end that does not return these columns."""
+        return {**given, **{column: [] for column in columns}}
+
     spans = [(8, 10), (10, 14)]
     whole = [
         row(3, spans, [0.25, 0.5], [0, 3], [0.5, 1.0]) | {"token_id": [7, 8], "argmax_id": [7, 9]},

@@ -221,6 +221,12 @@ def test_other_settings_change_the_version(workspace: Workspace) -> None:
 
 @pytest.mark.slow
 def test_an_audit_searches_with_the_settings_of_the_benchmark_once(workspace: Workspace) -> None:
+
+    def table_of(workspace: Workspace, table: Table) -> list[dict[str, Any]]:
+        run_id = read_latest_run(workspace.paths, table.name, PAIR.partition).run_id
+        found: list[dict[str, Any]] = kept(workspace, table, run_id).to_pylist()
+        return found
+
     how = {"prefix": 12, "suffix": 8, "stride": "tiled", "characters": 150, "near_verbatim": 2}
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
     settings = find_extraction_settings("made_8")
@@ -245,12 +251,6 @@ def test_an_audit_searches_with_the_settings_of_the_benchmark_once(workspace: Wo
     workspace.write_benchmarks(made=temporal([8], extraction={**how, "near_verbatim": 1}), plain=temporal([9]))
     assert workspace.run(*audit).exit_code == 0
     assert len(workspace.runs()) > runs, "it is searched again under another setting"
-
-
-def table_of(workspace: Workspace, table: Table) -> list[dict[str, Any]]:
-    run_id = read_latest_run(workspace.paths, table.name, PAIR.partition).run_id
-    found: list[dict[str, Any]] = kept(workspace, table, run_id).to_pylist()
-    return found
 
 
 def test_too_long_windows_are_refused_before_results_are_replaced(workspace: Workspace) -> None:
@@ -279,6 +279,15 @@ def test_a_benchmark_of_rows_has_its_texts_as_documents(workspace: Workspace) ->
 
 @pytest.mark.slow
 def test_a_run_over_all_pairs_skips_benchmarks_without_extraction(workspace: Workspace) -> None:
+
+    def read_told(instance: dg.DagsterInstance, run_id: str) -> dict[str | None, dict[str, Any]]:
+        """Return what a run told Dagster of the cells of extraction that it made."""
+        return {
+            one.partition: {name: value.value for name, value in one.metadata.items()}
+            for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+            if (one := entry.asset_materialization) is not None and one.asset_key == dg.AssetKey("extraction")
+        }
+
     from audit_pipeline.definitions import defs
     from audit_pipeline.pipeline.dagster.partitions import register
     from audit_pipeline.pipeline.dagster.runs import run_job
@@ -293,15 +302,6 @@ def test_a_run_over_all_pairs_skips_benchmarks_without_extraction(workspace: Wor
         assert told["made_8|tiny"]["windows"] == 0, "50 + 50 tokens do not fit into a tiny model"
         told = read_told(instance, run_job(job, instance, partition_range=pairs, tags={"dagster/backfill": "one"}))
         assert told["plain_9|tiny"]["status"] == "not_requested", "a backfill waits for each of its cells"
-
-
-def read_told(instance: dg.DagsterInstance, run_id: str) -> dict[str | None, dict[str, Any]]:
-    """Return what a run told Dagster of the cells of extraction that it made."""
-    return {
-        one.partition: {name: value.value for name, value in one.metadata.items()}
-        for entry in instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
-        if (one := entry.asset_materialization) is not None and one.asset_key == dg.AssetKey("extraction")
-    }
 
 
 def test_the_command_searches_a_benchmark_or_a_document(workspace: Workspace) -> None:

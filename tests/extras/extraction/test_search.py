@@ -34,12 +34,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("search")
 
 
-def find_likely(windows: Windows) -> set[int]:
-    """Return the starts of the windows whose suffix reaches the lowest threshold."""
-    return set(windows.start[windows.log_p_top >= math.log(THRESHOLDS[0])].tolist())
-
-
 def test_coarse_to_fine_finds_what_the_whole_grid_finds(taught: Taught, shared: Path) -> None:
+
+    def find_likely(windows: Windows) -> set[int]:
+        """Return the starts of the windows whose suffix reaches the lowest threshold."""
+        return set(windows.start[windows.log_p_top >= math.log(THRESHOLDS[0])].tolist())
+
     settings = (GRID, FINE, TILED)
     on_whole_grid, found, tiled = (taught.search(shared, asked).run(taught.load) for asked in settings)
     planted, clean, short = on_whole_grid

@@ -60,36 +60,36 @@ def run(taught: Taught, documents: Sequence[SearchedDocument], folder: Path) -> 
     return found
 
 
-@torch.inference_mode()
-def by_the_bare_model(taught: Taught, document: str, start: int, begin: int, end: int) -> np.ndarray:
-    """Compute the log-probability of each token of a suffix under each of ``WAYS`` with the bare model.
-
-    The suffix lies between the characters ``begin`` and ``end``, and the text before it begins at ``start``. The result
-    has the shape (n_tokens, n_ways).
-    """
-    [text] = encode(taught.model, [document[start:end]])
-    ids = [taught.model.start_token_id, *text.token_id.tolist()]
-    first = int((text.char_end + start <= begin).sum())
-    logits = taught.forward.model(input_ids=torch.tensor([ids])).logits[0, first:-1].double().numpy()
-    found = []
-    for row, token in zip(logits, ids[first + 1 :], strict=True):
-        order = np.argsort(-row, kind="stable")
-        rank, of_token = int((row > row[token]).sum()), []
-        for temperature, drawn_from in DECODINGS:
-            p = np.exp((row - row.max()) / temperature)
-            p /= p.sum()
-            before = np.concatenate([[0.0], np.cumsum(p[order])])[:-1]
-            kept = {
-                "all": np.ones(len(row), dtype=bool),
-                "top-k 40": np.arange(len(row)) < 40,
-                "top-p 0.9": before < 0.9,
-            }[drawn_from]
-            of_token.append(math.log(p[token] / p[order[kept]].sum()) if kept[rank] else -math.inf)
-        found.append([*of_token, 0.0 if rank == 0 else -math.inf])
-    return np.array(found)
-
-
 def test_every_setting_equals_the_whole_softmax(random: Taught, tmp_path: Path) -> None:
+
+    @torch.inference_mode()
+    def by_the_bare_model(taught: Taught, document: str, start: int, begin: int, end: int) -> np.ndarray:
+        """Compute the log-probability of each token of a suffix under each of ``WAYS`` with the bare model.
+
+        The suffix lies between the characters ``begin`` and ``end``, and the text before it begins at ``start``.
+        The result has the shape (n_tokens, n_ways).
+        """
+        [text] = encode(taught.model, [document[start:end]])
+        ids = [taught.model.start_token_id, *text.token_id.tolist()]
+        first = int((text.char_end + start <= begin).sum())
+        logits = taught.forward.model(input_ids=torch.tensor([ids])).logits[0, first:-1].double().numpy()
+        found = []
+        for row, token in zip(logits, ids[first + 1 :], strict=True):
+            order = np.argsort(-row, kind="stable")
+            rank, of_token = int((row > row[token]).sum()), []
+            for temperature, drawn_from in DECODINGS:
+                p = np.exp((row - row.max()) / temperature)
+                p /= p.sum()
+                before = np.concatenate([[0.0], np.cumsum(p[order])])[:-1]
+                kept = {
+                    "all": np.ones(len(row), dtype=bool),
+                    "top-k 40": np.arange(len(row)) < 40,
+                    "top-p 0.9": before < 0.9,
+                }[drawn_from]
+                of_token.append(math.log(p[token] / p[order[kept]].sum()) if kept[rank] else -math.inf)
+            found.append([*of_token, 0.0 if rank == 0 else -math.inf])
+        return np.array(found)
+
     findings = run(random, [LONG], tmp_path)
     grid, [document] = findings.grid, findings.documents
     assert grid == Grid((25, 50, 100, 200, 0), (20, 30, 50), GridSetting(25, 50, *NAMED_WAY))

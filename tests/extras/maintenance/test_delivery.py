@@ -18,12 +18,6 @@ PATH = f"/services/{SECRET}"
 CHANGES = {("tiny", "notes_32"): "tiny on notes_32: \udcff", ("tiny", "notes_64"): "tiny on notes_64: changed"}
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setenv("no_proxy", "*")
-
-
 def test_all_changes_arrive_in_one_request(httpserver: HTTPServer) -> None:
     httpserver.expect_request(PATH, method="POST", query_string=f"token={SECRET}").respond_with_data("")
     post_changes(CHANGES, httpserver.url_for(f"{PATH}?token={SECRET}"))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from ray_nodes import SECOND, Nodes, two_nodes
 from safetensors.torch import load_file, save_file
 from tiny_models import SENTENCES, save_model, tokenized
 
@@ -28,6 +32,9 @@ from audit_pipeline.token_statistics.run import compute
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
+ROOT = Path(__file__).parents[3]
+HEAD, SECOND = "127.0.0.1", "127.0.0.2"
+_START = ["-c", "from ray.scripts.scripts import main; main()", "start", "--num-cpus=1", "--disable-usage-stats"]
 COUNT = 400
 PATIENCE_SECONDS = 300.0
 _CLI = (
@@ -36,12 +43,61 @@ _CLI = (
 )
 
 
+class Nodes:
+    """A Ray cluster of two nodes on this machine, each with a loopback address and one CPU.
+
+    The processes of the cluster are identified by its token, which is in their environment. No other process is ended.
+    """
+
+    def __init__(self, folder: str) -> None:
+        with socket.socket() as probe:
+            probe.bind((HEAD, 0))
+            self.address = f"{HEAD}:{probe.getsockname()[1]}"
+        self.environment = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_worker_niceness": "0",
+            # The monitor includes the memory of other processes on this machine.
+            "RAY_memory_monitor_refresh_ms": "0",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        }
+        port = self.address.rpartition(":")[2]
+        head = ["--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"]
+        for ip, options in ((HEAD, head), (SECOND, [f"--address={self.address}"])):
+            command = [sys.executable, *_START, f"--node-ip-address={ip}", "--object-store-memory=80000000", *options]
+            environment = {**os.environ, **self.environment}
+            subprocess.run(command, env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=180)
+
+    def processes(self, name: str = "", ip: str = HEAD) -> list[psutil.Process]:
+        """Return the processes whose name begins with ``name``. If ``ip`` is SECOND: only those of the second node."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get("RAY_AUTH_TOKEN") != self.environment["RAY_AUTH_TOKEN"]:
+                    continue
+                title = [process.name(), *process.cmdline()[:1]]
+                options = [*process.cmdline(), *chain.from_iterable(parent.cmdline() for parent in process.parents())]
+                is_there = ip == HEAD or f"--node_ip_address={ip}" in options
+                if is_there and any(word.startswith(name) for word in title):
+                    found.append(process)
+        return [process for process in found if process.pid != os.getpid()]
+
+
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Nodes]:
-    """Start the only cluster of a test session."""
+    """Start the only cluster of a test session, and end all of its processes at the end."""
     pytest.importorskip("ray")
-    with two_nodes() as started:
-        yield started
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        started = Nodes(folder)
+        try:
+            yield started
+        finally:
+            for process in started.processes():
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            deadline = time.monotonic() + 20
+            while started.processes() and time.monotonic() < deadline:
+                time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")
@@ -73,9 +129,9 @@ def start(folder: Path, data: Path, texts: list[str], nodes: Nodes) -> subproces
     )
 
 
-def ended(driver: subprocess.Popen[str]) -> str:
+def ended(driver: subprocess.Popen[str], code: int = 0) -> str:
     output, _ = driver.communicate(timeout=PATIENCE_SECONDS)
-    assert driver.returncode == 0, output
+    assert driver.returncode == code, output
     return output
 
 
@@ -96,10 +152,15 @@ def test_a_killed_worker_and_node_lose_and_duplicate_nothing(tmp_path: Path, fol
     data, texts = tmp_path / "data", texts_of("first")
     model = tokenized(folder, tmp_path / "known")
     driver = start(folder, data, texts, nodes)
-    until(driver, lambda: bool(nodes.at_work()))
-    nodes.at_work()[0].kill()
-    until(driver, lambda: bool(rows(model, data)) and bool(nodes.at_work(SECOND)))
-    nodes.kill_second_node()
+    at_work = "ray::Worker.run"
+    until(driver, lambda: bool(nodes.processes(at_work)))
+    nodes.processes(at_work)[0].kill()
+    until(driver, lambda: bool(rows(model, data)) and bool(nodes.processes(at_work, SECOND)))
+    # The raylet of the second node and its children end with signal 9, like a machine that fails.
+    [raylet] = nodes.processes("raylet", SECOND)
+    for process in [raylet, *raylet.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
     output = ended(driver)
     assert f"{COUNT} texts: 0 from the cache, {COUNT} computed" in output
     assert "finished no shard for" in output
@@ -143,8 +204,6 @@ def test_an_error_of_a_worker_is_one_line(tmp_path: Path, folder: Path, nodes: N
     [file] = broken.glob("*.safetensors")
     weights = {name: torch.full_like(tensor, torch.nan) for name, tensor in load_file(file).items()}
     save_file(weights, file, {"format": "pt"})
-    driver = start(broken, tmp_path / "data", texts_of("third")[:3], nodes)
-    output, _ = driver.communicate(timeout=PATIENCE_SECONDS)
-    assert driver.returncode == 2, output
+    output = ended(start(broken, tmp_path / "data", texts_of("third")[:3], nodes), code=2)
     assert "Error: the model's logits are not numbers in float32" in output.splitlines()[-1]
     assert "Traceback" not in output

@@ -47,11 +47,6 @@ def post(server: BadServer, number: int | None = None, tokens: int = 3, **fields
     return ServerRequest(f"{server.url}/v1/{path}", {"prompt": "x", **fields}, Usage(tokens))
 
 
-def ask_all(server: BadServer, asking: EndpointClient, requests: Sequence[int]) -> list[int]:
-    answers = asking.iterate_answers(((number, post(server, number)) for number in requests), keep_number)
-    return [number for numbers in answers for number in numbers]
-
-
 def keep_number(number: int, answer: ServerAnswer) -> int:
     return number
 
@@ -127,6 +122,11 @@ def test_timeouts_apply_to_the_whole_request(server: BadServer) -> None:
 
 
 def test_a_requested_pause_applies_to_all_requests(server: BadServer) -> None:
+
+    def ask_all(server: BadServer, asking: EndpointClient, requests: Sequence[int]) -> list[int]:
+        answers = asking.iterate_answers(((number, post(server, number)) for number in requests), keep_number)
+        return [number for numbers in answers for number in numbers]
+
     server.serve("/v1/completions/0", fault(429, 1), FINE)
     for number in range(1, 6):
         server.serve(f"/v1/completions/{number}", FINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +54,14 @@ def test_noise_is_the_largest_deviation_between_equal_requests(server: FakeEndpo
     assert probe(top_logprobs=0).seen.noise == pytest.approx(0.25, abs=1e-4)
 
 
-def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
-    """Return a function that replaces the log-probability of the token at each position (vLLM's form)."""
-
-    def bend(answer: Json, body: Json) -> Json:
-        for number, place in enumerate(answer["choices"][0]["prompt_logprobs"]):
-            own, *others = (place or {0: {}}).values()
-            own.update(logprob=value(number), rank=1)
-            for other in others:
-                other.update(logprob=-9999.0)
-        return answer
-
-    return bend
+def replace_own(answer: Json, body: Json, value: Callable[[int], float]) -> Json:
+    """Replace the log-probability of the token at each position (vLLM's form)."""
+    for number, place in enumerate(answer["choices"][0]["prompt_logprobs"]):
+        own, *others = (place or {0: {}}).values()
+        own.update(logprob=value(number), rank=1)
+        for other in others:
+            other.update(logprob=-9999.0)
+    return answer
 
 
 def fewer(answer: Json, body: Json) -> Json:
@@ -86,12 +83,20 @@ def wrong_moments(answer: Json, body: Json) -> Json:
     ("behaviour", "entry", "line"),
     [
         (
-            {"bend": evenly(lambda number: 0.0)},
+            {"bend": partial(replace_own, value=lambda number: 0.0)},
             {},
             r"the \d+ tokens of 5 different texts has a probability of 1\. No",
         ),
-        ({"bend": evenly(lambda number: -0.01 * (number % 9))}, {}, "a probability of more than one half. No"),
-        ({"bend": evenly(lambda number: -9999.0)}, {}, r"no log-probability for \d+ of the \d+ tokens of plain texts"),
+        (
+            {"bend": partial(replace_own, value=lambda number: -0.01 * (number % 9))},
+            {},
+            "a probability of more than one half. No",
+        ),
+        (
+            {"bend": partial(replace_own, value=lambda number: -9999.0)},
+            {},
+            r"no log-probability for \d+ of the \d+ tokens of plain texts",
+        ),
         (
             {"bend": noisy_by(11.9)},
             {"top_logprobs": 0},

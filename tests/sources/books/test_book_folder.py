@@ -23,10 +23,6 @@ def read(folder: Path) -> FetchedDocuments:
     return collect(fetch_folder(folder, "shelf", "en", "unknown"))
 
 
-def reasons(got: FetchedDocuments) -> dict[str, str]:
-    return {item.part: item.reason for item in got.left_out}
-
-
 def metadata(folder: Path, *rows: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "books.csv").write_text(
@@ -74,6 +70,10 @@ def test_books_are_read_from_txt_and_epub(tmp_path: Path) -> None:
 
 
 def test_every_skipped_file_and_row_is_reported(tmp_path: Path) -> None:
+
+    def reasons(got: FetchedDocuments) -> dict[str, str]:
+        return {item.part: item.reason for item in got.left_out}
+
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.txt").write_text(RUNNING)

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from bad_server import Answer, BadServer, Request, fault, truncated
+from bad_server import Answer, BadServer, Request, fault, json_answer, truncated
 
 from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.web import polite_client
@@ -34,10 +34,6 @@ PAGES: dict[str, dict[str, object]] = {
 BATCH = 2
 
 
-def answer(value: object, **how: object) -> Answer:
-    return Answer(json.dumps(value).encode(), "application/json; charset=utf-8", **how)
-
-
 def answer_query(request: Request) -> Answer:
     """Answer a request as the API does. Members of a category come in batches."""
     query = request.query
@@ -45,14 +41,14 @@ def answer_query(request: Request) -> Answer:
     if "pageids" in query:
         assert set(query["prop"].split("|")) == {"extracts", "info", "revisions"}
         assert (query["explaintext"], query["rvdir"], query["rvlimit"]) == ("1", "newer", "1")
-        return answer({"continue": {"rvcontinue": "x"}, "query": {"pages": [PAGES[query["pageids"]]]}})
+        return json_answer({"continue": {"rvcontinue": "x"}, "query": {"pages": [PAGES[query["pageids"]]]}})
     members = CATEGORIES.get(query["cmtitle"], [])
     start = int(query.get("cmcontinue", "0"))
     listed = [dict(zip(("pageid", "ns", "title"), member, strict=True)) for member in members[start : start + BATCH]]
     body: dict[str, object] = {"query": {"categorymembers": listed}}
     if start + BATCH < len(members):
         body["continue"] = {"cmcontinue": str(start + BATCH), "continue": "-||"}
-    return answer(body)
+    return json_answer(body)
 
 
 @pytest.fixture
@@ -114,7 +110,7 @@ def test_a_second_fetch_reuses_the_responses_for_days_kept(wiki: BadServer, tmp_
 
 
 def test_requests_to_a_busy_server_are_repeated_after_the_requested_pause(wiki: BadServer, tmp_path: Path) -> None:
-    lag = answer(
+    lag = json_answer(
         {"error": {"code": "maxlag", "info": "Waiting for a server: 7 seconds lagged"}}, headers={"Retry-After": "5"}
     )
     faults = iter([lag, fault(429, retry_after=3), fault(503), truncated(b"x" * 2000), Answer(b"<html>busy</html>")])
@@ -130,7 +126,7 @@ def test_requests_to_a_busy_server_are_repeated_after_the_requested_pause(wiki: 
 
 def test_a_lasting_error_of_the_api_is_not_repeated(wiki: BadServer, tmp_path: Path) -> None:
     error = {"code": "invalidcategory", "info": "The category name is not valid."}
-    wiki.serve("/w/api.php", answer({"error": error}))
+    wiki.serve("/w/api.php", json_answer({"error": error}))
     fetched = fetch_pages(wiki, tmp_path)
     assert fetched.documents == ()
     assert "invalidcategory: The category name is not valid." in fetched.missing[0].reason
