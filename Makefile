@@ -56,7 +56,6 @@ check: $(STAMP)
 
 check-types: $(STAMP)
 	$(BIN)/mypy
-	$(BIN)/mypy bench
 
 # Style rules, links, citations and documented names.
 TEXT_TESTS := tests/test_style.py tests/test_docs.py
