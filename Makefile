@@ -18,8 +18,9 @@ demo: $(STAMP)
 # surroundings say not to: every process that a test starts would compile all modules anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=15
 
+# `make check` has run the tests of the source text.
 test: $(STAMP) check
-	$(PYTEST) -m "not slow and not browser and not tutorial"
+	$(PYTEST) -m "not slow and not browser and not tutorial" $(TEXT_TESTS:%=--ignore=%)
 
 # Every test, the property tests with all of their examples (tests/profiles.py), of which `make test` draws a quarter.
 test-all: export HYPOTHESIS_PROFILE := full
@@ -55,12 +56,14 @@ check: $(STAMP)
 
 check-types: $(STAMP)
 	$(BIN)/mypy
-	$(BIN)/mypy bench
+
+# Style rules, links, citations and documented names.
+TEXT_TESTS := tests/test_style.py tests/test_docs.py
 
 check-rest: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest -n 0 tests/test_style.py tests/test_docs.py
+	$(BIN)/pytest -n 0 $(TEXT_TESTS)
 	$(BIN)/dagster definitions validate -w workspace.yaml
 	$(SITE)
 

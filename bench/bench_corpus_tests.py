@@ -142,7 +142,7 @@ def measure_orders(verdict: Verdict, data_sets: int, seed: int) -> None:
     for shards in (10, 20, 50):
         for effect in (0.2, 0.4, 0.8):
             generator = np.random.default_rng([seed, 6, shards, int(10 * effect)])
-            drawn = likelihoods(generator, 2000, shards, 25, NOISES["normal"], effect)
+            drawn = likelihoods(generator, data_sets, shards, 25, NOISES["normal"], effect)
             exact, t_test = (np.mean(np.array(p_values(drawn, rule)) <= ALPHA) for rule in get_args(Rule))
             print(f"  {shards} shards, effect {effect} SD: {exact:.1%} and {t_test:.1%}")
 

@@ -68,6 +68,7 @@ GLOSSARY = re.compile(r"``[\w.]+``: ")
 MAX_WORDS = 25
 
 _MEASURED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp)
+_INNER_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -88,9 +89,9 @@ class Violation:
 def find_violations(path: Path) -> Iterator[Violation]:
     """Yield the style violations of a Python file."""
     source = path.read_text()
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     docstrings = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Module)):
             continue
         text = ast.get_docstring(node)
@@ -100,7 +101,7 @@ def find_violations(path: Path) -> Iterator[Violation]:
         docstrings.add(line)
         yield from (Violation(path, line, *found) for found in _check_docstring(node, text))
         yield from (Violation(path, line, *found) for found in check_prose(text))
-    for node in ast.walk(tree):
+    for node in nodes:
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if is_text and node.lineno not in docstrings and _is_message(node.value):
             yield from (Violation(path, node.lineno, *found) for found in check_message(node.value))
@@ -108,8 +109,9 @@ def find_violations(path: Path) -> Iterator[Violation]:
         yield from (Violation(path, line, *found) for found in check_prose(comment))
         if BANNED_STARTS.search(comment):
             yield Violation(path, line, "comment starts with a question word", comment[:60])
-    for statement in (node for node in ast.walk(tree) if isinstance(node, ast.stmt)):
-        yield from (Violation(path, statement.lineno, *found) for found in _check_statement(statement))
+    for node in nodes:
+        if isinstance(node, ast.stmt):
+            yield from (Violation(path, node.lineno, *found) for found in _check_statement(node))
 
 
 def _check_docstring(node: ast.AST, text: str) -> Iterator[tuple[str, str]]:
@@ -214,12 +216,13 @@ def _read_comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _check_statement(statement: ast.stmt) -> Iterator[tuple[str, str]]:
-    dense = [type(node).__name__ for node in _walk_expressions(statement) if isinstance(node, _MEASURED)]
+    nodes = list(_walk_expressions(statement))
+    dense = [type(node).__name__ for node in nodes if isinstance(node, _MEASURED)]
     if len(dense) > 1:
         yield "more than one comprehension or conditional expression in a statement", ", ".join(dense)
     if is_tuple_assignment(statement):
         yield "tuple assignment of unrelated values", ast.unparse(statement)[:70]
-    for node in _walk_expressions(statement):
+    for node in nodes:
         if isinstance(node, ast.Dict) and any(
             key is None and isinstance(value, ast.IfExp) for key, value in zip(node.keys, node.values, strict=True)
         ):
@@ -244,11 +247,8 @@ def _walk_expressions(statement: ast.stmt) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        waiting += [
-            child
-            for child in ast.iter_child_nodes(node)
-            if not isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case))
-        ]
+        if not isinstance(node, (ast.Name, ast.Constant)):
+            waiting += [child for child in ast.iter_child_nodes(node) if not isinstance(child, _INNER_BLOCKS)]
 
 
 def list_public_classes(path: Path) -> list[str]:

@@ -1,13 +1,13 @@
-"""What is never loaded before it is needed: by the help of commands anything heavy, the parsers of documents that only
-one source reads, and what counts, draws or runs a model, which would double the time that every tick takes to start."""
+"""Packages that are loaded only if they are needed, because loading them would double the start of commands and ticks.
+
+These are heavy packages in the help, parsers of documents that one source reads, and packages that compute or draw.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 PARSERS = (
@@ -41,7 +41,7 @@ assert done.output == "plain,--engine\\n", done.output
 
 
 def loaded(code: str, *names: str) -> list[str]:
-    """Which of ``names`` are loaded after ``code``, in a process of its own."""
+    """Return the names that are loaded after the code in a new process."""
     code = f"{code}\nimport sys\nprint(sorted(set(sys.modules) & {set(names)!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
@@ -53,13 +53,27 @@ def test_help_version_and_completion_load_nothing_heavy() -> None:
     assert loaded(ASK, *HEAVY) == []
 
 
-def test_definitions_with_every_source_load_no_parser_and_nothing_heavy() -> None:
-    """Neither imported nor, which imports more, resolved. Nor do our modules call what goes with the next version."""
+# What follows the definitions in their process must not load anything heavy either: the end of a failed step, an audit
+# that runs no model, and requests to an endpoint.
+AFTER_DEFINITIONS = """
+audit_pipeline.definitions.defs().get_repository_def()
+from audit_pipeline.pipeline.dagster.partition_step import is_transient
+assert is_transient(TimeoutError())
+import audit_pipeline.pipeline.dagster.audit
+import audit_pipeline.extras.servers.backend
+import audit_pipeline.extras.servers.probe
+import audit_pipeline.scoring.backends
+import audit_pipeline.token_statistics.run
+"""
+
+
+def test_definitions_audits_and_endpoints_load_no_parser_and_nothing_heavy() -> None:
+    """Our modules call nothing deprecated meanwhile."""
     no_deprecated = (
         "import warnings\nwarnings.filterwarnings('error', '', DeprecationWarning, 'audit_pipeline|assets')\n"
     )
-    code = no_deprecated + EVERYTHING.format(module="audit_pipeline.definitions")
-    assert loaded(f"{code}audit_pipeline.definitions.defs().get_repository_def()", *PARSERS, *COUNTING) == []
+    code = f"{no_deprecated}{EVERYTHING.format(module='audit_pipeline.definitions')}{AFTER_DEFINITIONS}"
+    assert loaded(code, *PARSERS, *COUNTING) == []
 
 
 def test_the_warehouse_loads_no_parser_and_no_client() -> None:
@@ -67,30 +81,20 @@ def test_the_warehouse_loads_no_parser_and_no_client() -> None:
     assert loaded(code, *PARSERS, "torch", "dagster") == []
 
 
-def test_torch_is_not_loaded_to_tell_a_fault_that_may_pass() -> None:
-    code = (
-        "from audit_pipeline.pipeline.dagster.partition_step import is_transient\nassert is_transient(TimeoutError())"
-    )
-    assert loaded(code, "torch") == []
+FETCH = """\
+from pathlib import Path
+from audit_pipeline.errors import SourceError
+from audit_pipeline.sources.config import require_source
+for name in {names!r}:
+    source = require_source(name)
+    try:
+        source.fetch(source.settings(), Path("nowhere"))
+    except SourceError as error:
+        print(error)
+"""
 
 
-def test_torch_is_not_loaded_to_ask_an_endpoint() -> None:
-    code = (
-        "import audit_pipeline.extras.servers.backend\nimport audit_pipeline.extras.servers.probe\n"
-        "import audit_pipeline.scoring.backends\nimport audit_pipeline.token_statistics.run"
-    )
-    assert loaded(code, "torch", "transformers") == []
-
-
-@pytest.mark.parametrize(
-    ("name", "parser"), [("books", "defusedxml"), ("patents", "lxml"), ("wikipedia", "requests_cache")]
-)
-def test_a_source_that_is_fetched_loads_its_own(name: str, parser: str) -> None:
-    """The counterpart: what is looked for above is what would be loaded."""
-    code = (
-        "from pathlib import Path\nfrom audit_pipeline.errors import SourceError\n"
-        "from audit_pipeline.sources.config import require_source\n"
-        f"one = require_source({name!r})\n"
-        "try:\n    one.fetch(one.settings(), Path('nowhere'))\nexcept SourceError as error:\n    print(error)"
-    )
-    assert loaded(code, parser) == [parser]
+def test_sources_that_are_fetched_load_their_parsers() -> None:
+    """The names of the parsers are those that would be loaded."""
+    parsers = ("defusedxml", "lxml", "requests_cache")
+    assert loaded(FETCH.format(names=("books", "patents", "wikipedia")), *parsers) == list(parsers)

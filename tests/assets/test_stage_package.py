@@ -27,8 +27,8 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def asked_for(built: Workspace) -> None:
-    built.write_config("stages", {"group_means": {"benchmarks": ["made_8"], "fewest_texts": 1}})
+def asked_for(workspace: Workspace) -> None:
+    workspace.write_config("stages", {"group_means": {"benchmarks": ["made_8"], "fewest_texts": 1}})
 
 
 def command(site: Path, *arguments: str) -> str:
@@ -37,8 +37,8 @@ def command(site: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_its_asset_has_partitions_and_checks_and_its_broken_entries_are_named(built: Workspace, site: Path) -> None:
-    built.write_config("stages", {"group_means": {"fewest_texts": 0}, "group_maens": {}})
+def test_its_asset_has_partitions_and_checks_and_its_broken_entries_are_named(workspace: Workspace, site: Path) -> None:
+    workspace.write_config("stages", {"group_means": {"fewest_texts": 0}, "group_maens": {}})
     asset = "d.resolve_assets_def(AssetKey('group_means'))"
     key = "AssetKey('group_means')"
     partitions, checks, deps, is_in_job, problems = evaluated_with(
@@ -98,7 +98,7 @@ def test_an_audit_makes_the_asset_and_every_command_includes_it(built: Workspace
     assert not list(built.paths.root.rglob("group_means/**/*.parquet"))
 
 
-def test_an_asset_with_other_partitions_than_its_job_is_skipped(built: Workspace, site: Path) -> None:
+def test_an_asset_with_other_partitions_than_its_job_is_skipped(site: Path) -> None:
     module = site / "group_means_example" / "asset.py"
     module.write_text(module.read_text().replace("partitions=PAIR,", 'partitions=("benchmark",),'), encoding="utf-8")
     done = command_with(site, "audit", "--model", "one", "--benchmark", "made_8", "--dry-run")

@@ -89,6 +89,8 @@ def test_dagster_dev_is_started_with_publishing_on_and_the_address_of_the_report
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(dev, "main", record)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    # The children of the test process, such as joblib's workers, must survive.
+    monkeypatch.setattr(psutil.Process, "children", lambda process, recursive: [])
     monkeypatch.setattr(sys, "argv", ["dev", "--report-port", str(port), "-w", "w.yaml", "-h", "127.0.0.1", "-p", "1"])
     run_services()
     assert seen == {
