@@ -271,6 +271,8 @@ class Matcher:
         The document thus counts only once for each part of the text.
         """
         assert self._evidence is not None
+        if len(copies) < 2:
+            return copies
         chosen: list[Alignment] = []
         for copy in sorted(copies, key=lambda copy: (-np.count_nonzero(copy.matched), copy.begin)):
             min_words = self._evidence.share * (copy.end - copy.first) - 1e-9
