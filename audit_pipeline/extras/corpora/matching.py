@@ -22,6 +22,9 @@ from audit_pipeline.extras.corpora.evidence_rule import MAX_ANSWER_DISTANCE, Evi
 from audit_pipeline.extras.corpora.text_index import MAX_POSITIONS, FoundPassage, Matches, TextIndex, TextPosition
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words
 
+_HELD_CHARACTERS = 1 << 17
+"""Minimum number of characters of the short documents in a block. The arrays of a block fit into a processor's cache, and
+a document outside ASCII, which takes longer, shares its block with few documents."""
 _CONTEXT = 120
 """Characters that are read before and after a passage for its context."""
 _CONTEXT_WORDS = 12
@@ -73,7 +76,7 @@ class Matcher:
             return
         self._held.append((document, normal))
         self._characters += len(normal) + 1
-        if self._characters >= word_hashes.BLOCK:
+        if self._characters >= _HELD_CHARACTERS:
             yield from self.flush()
 
     def flush(self) -> Iterator[Matches]:

@@ -162,8 +162,8 @@ def hash_words(normal: str) -> Words:
         return _hash_ascii_words(normal)
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
     kinds, values, _ = _build_character_tables()
-    points = np.minimum(points, len(kinds) - 1)
-    kind = kinds[points]
+    points = np.minimum(points, np.uint32(len(kinds) - 1))
+    kind = kinds.take(points)
     origins: Places | None = None
     if kind.max(initial=0) == _REFOLDED:
         points, origins = _fold_case(points, kind == _REFOLDED)
@@ -173,7 +173,7 @@ def hash_words(normal: str) -> Words:
     boundary = (padded[1:] != padded[:-1]) | (padded[1:] == _WHOLE)
     starts = np.flatnonzero(boundary[:-1] & (kind != _SEPARATOR))
     ends = np.flatnonzero(boundary[1:] & (kind != _SEPARATOR) | (kind == _WHOLE)) + 1
-    hashes = _hash_stretches(values[points], starts, ends)
+    hashes = _hash_stretches(values.take(points), starts, ends)
     if origins is None:
         return Words(hashes, starts, ends)
     return Words(hashes, origins[starts], origins[ends - 1] + 1)
