@@ -15,9 +15,9 @@ compare whole sequences, which takes too long for a corpus.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ _MAX_AROUND = 50
 """Maximum number of words that are compared before the first seed and after the last seed of a copy."""
 _MAX_SEEDS = 20_000
 """Maximum number of seeds of a copy. If it has more (a table of zeros), only its diagonal with most seeds is used."""
+_CLEAR_MARGIN = 1e-3
+"""Number of matched words above the required share from which a whole stretch has enough of them for certain."""
 _MAX_CELLS = 1 << 26
 """Maximum size of a gap, in words of the text times words of the document. A larger gap is not compared."""
 
@@ -86,25 +88,66 @@ def align_copies(text: Hashes, document: Hashes, seeds: Seeds, share: float, min
     """
     reach = min(max(_MIN_REACH, (1 - share) * len(text)), len(text) // 2)
     diagonals = seeds.places - seeds.words
-    order = np.argsort(diagonals, kind="stable")
-    cuts = np.flatnonzero(np.diff(diagonals[order]) > reach) + 1
+    copies = [(seeds.places, seeds.words)]
+    if int(diagonals.max()) - int(diagonals.min()) > reach:
+        order = np.argsort(diagonals, kind="stable")
+        diagonals = diagonals[order]
+        cuts = np.flatnonzero(diagonals[1:] - diagonals[:-1] > reach) + 1
+        copies = []
+        for begin, end in pairwise([0, *cuts.tolist(), len(order)]):
+            copy = order[begin:end]
+            copies.append((seeds.places[copy], seeds.words[copy]))
     alignments: list[Alignment] = []
-    for copy in np.split(order, cuts):
-        if len(np.unique(seeds.words[copy])) >= min_seeds:
-            alignments.append(_align_copy(text, document, seeds, copy, share))
+    for places, words in copies:
+        if len(words) >= min_seeds and len(set(words.tolist())) >= min_seeds:
+            alignments.append(_align_copy(text, document, Seeds(places, words, seeds.length), share))
     return alignments
 
 
-def _align_copy(text: Hashes, document: Hashes, seeds: Seeds, copy: Places, share: float) -> Alignment:
-    """Align a text with one copy of it. ``copy`` contains the indices of the copy's seeds in ``seeds``."""
-    if len(copy) > _MAX_SEEDS:
-        diagonals = seeds.places[copy] - seeds.words[copy]
+def _align_copy(text: Hashes, document: Hashes, seeds: Seeds, share: float) -> Alignment:
+    """Align a text with one copy of it, which has these seeds."""
+    places = seeds.places
+    words = seeds.words
+    if len(places) > _MAX_SEEDS:
+        diagonals = places - words
         values, counts = np.unique(diagonals, return_counts=True)
-        copy = copy[diagonals == values[np.argmax(counts)]]
-    places, words = _chain_seeds(seeds.places[copy], seeds.words[copy], seeds.length)
+        is_used = diagonals == values[np.argmax(counts)]
+        places = places[is_used]
+        words = words[is_used]
+    places, words = _chain_seeds(places, words, seeds.length)
     place_of_word = np.full(len(text), -1)
     place_of_word[words] = places
-    gaps = np.flatnonzero((np.diff(words) > 1) & (np.diff(places) > 1))
+    first_word = int(words[0])
+    last_word = int(words[-1])
+    if last_word - first_word >= len(words):
+        _fill_gaps(text, document, place_of_word, places, words)
+    first_place = int(places[0])
+    last_place = int(places[-1])
+    tail = text[last_word + 1 : last_word + 1 + _MAX_AROUND].tolist()
+    after = document[last_place + 1 : last_place + 1 + _count_compared_words(len(tail), share)].tolist()
+    for word_offset, place_offset in match_in_order(tail, after):
+        place_of_word[last_word + 1 + word_offset] = last_place + 1 + place_offset
+    # The head of a text is the tail of the reversed text.
+    head = text[max(0, first_word - _MAX_AROUND) : first_word].tolist()
+    before = document[max(0, first_place - _count_compared_words(len(head), share)) : first_place].tolist()
+    for word_offset, place_offset in match_in_order(head[::-1], before[::-1]):
+        place_of_word[first_word - 1 - word_offset] = first_place - 1 - place_offset
+    matched = place_of_word >= 0
+    begin, end = find_longest_stretch(matched, share)
+    return Alignment(begin, end, matched[begin:end], int(place_of_word[begin]), int(place_of_word[end - 1]) + 1)
+
+
+def _count_compared_words(length: int, share: float) -> int:
+    """Return how many words of a document are compared with the ``length`` words of a head or tail of a text."""
+    return length + max(_MIN_REACH, round((1 - share) * length))
+
+
+def _fill_gaps(text: Hashes, document: Hashes, place_of_word: Places, places: Places, words: Places) -> None:
+    """Match the words in the gaps of a chain, and store their positions in ``place_of_word``.
+
+    ``places`` and ``words`` are the positions of the chain's words in the document and in the text.
+    """
+    gaps = np.flatnonzero((words[1:] - words[:-1] > 1) & (places[1:] - places[:-1] > 1))
     for gap in gaps.tolist():
         word = int(words[gap]) + 1
         place = int(places[gap]) + 1
@@ -113,30 +156,6 @@ def _align_copy(text: Hashes, document: Hashes, seeds: Seeds, copy: Places, shar
         if len(gap_in_text) * len(gap_in_document) <= _MAX_CELLS:
             for word_offset, place_offset in match_in_order(gap_in_text.tolist(), gap_in_document.tolist()):
                 place_of_word[word + word_offset] = place + place_offset
-    _extend_tail(text, document, place_of_word, int(words[-1]), int(places[-1]), share)
-    # The head of a text is the tail of the reversed text.
-    reversed_word = len(text) - 1 - int(words[0])
-    reversed_place = len(document) - 1 - int(places[0])
-    reversed_places = np.full(len(text), -1)
-    _extend_tail(text[::-1], document[::-1], reversed_places, reversed_word, reversed_place, share)
-    heads = np.flatnonzero(reversed_places >= 0)
-    place_of_word[len(text) - 1 - heads] = len(document) - 1 - reversed_places[heads]
-    matched = place_of_word >= 0
-    begin, end = find_longest_stretch(matched, share)
-    within = place_of_word[begin:end][matched[begin:end]]
-    return Alignment(begin, end, matched[begin:end], int(within[0]), int(within[-1]) + 1)
-
-
-def _extend_tail(text: Hashes, document: Hashes, place_of_word: Places, word: int, place: int, share: float) -> None:
-    """Match the words of a text after its last seed word, and store their positions in ``place_of_word``.
-
-    The last seed word has the index ``word`` in the text and the index ``place`` in the document.
-    """
-    tail = text[word + 1 : word + 1 + _MAX_AROUND]
-    length_in_document = len(tail) + max(_MIN_REACH, round((1 - share) * len(tail)))
-    tail_in_document = document[place + 1 : place + 1 + length_in_document]
-    for word_offset, place_offset in match_in_order(tail.tolist(), tail_in_document.tolist()):
-        place_of_word[word + 1 + word_offset] = place + 1 + place_offset
 
 
 def _chain_seeds(places: Places, words: Places, length: int) -> tuple[Places, Places]:
@@ -146,17 +165,25 @@ def _chain_seeds(places: Places, words: Places, length: int) -> tuple[Places, Pl
         The positions of the chain's words in the document, and their positions in the text.
     """
     within = np.arange(length)
+    diagonals = places - words
+    if (diagonals == diagonals[0]).all():
+        is_in_seed = np.zeros(int(words.max()) + length, np.bool_)
+        is_in_seed[(words[:, None] + within).ravel()] = True
+        seed_words = np.flatnonzero(is_in_seed)
+        return seed_words + diagonals[0], seed_words
     all_places = (places[:, None] + within).ravel()
     all_words = (words[:, None] + within).ravel()
     # Several words of the text can match one word of the document. They are sorted in descending order, so that a
     # strictly rising chain contains only one of them.
-    order = np.lexsort((-all_words, all_places))
-    all_places = all_places[order]
-    all_words = all_words[order]
-    is_new = np.append(True, (np.diff(all_places) != 0) | (np.diff(all_words) != 0))
-    all_places = all_places[is_new]
-    all_words = all_words[is_new]
-    if (np.diff(all_words) > 0).all():
+    # Both positions are packed into one integer, which sorts faster than two arrays.
+    n_words = int(all_words.max()) + 1
+    packed = np.sort(all_places * n_words + (n_words - 1 - all_words))
+    is_new = np.empty(len(packed), np.bool_)
+    is_new[0] = True
+    np.not_equal(packed[1:], packed[:-1], out=is_new[1:])
+    all_places, all_words = np.divmod(packed[is_new], n_words)
+    all_words = n_words - 1 - all_words
+    if (all_words[1:] > all_words[:-1]).all():
         return all_places, all_words
     last_words: list[int] = []
     last_links: list[int] = []
@@ -167,8 +194,12 @@ def _chain_seeds(places: Places, words: Places, length: int) -> tuple[Places, Pl
             previous.append(last_links[at - 1])
         else:
             previous.append(-1)
-        last_words[at : at + 1] = [word]
-        last_links[at : at + 1] = [number]
+        if at == len(last_words):
+            last_words.append(word)
+            last_links.append(number)
+        else:
+            last_words[at] = word
+            last_links[at] = number
     chain: list[int] = []
     link = last_links[-1]
     while link >= 0:
@@ -185,18 +216,24 @@ def match_in_order(text: Sequence[int], document: Sequence[int]) -> Iterator[tup
     has one integer per element of ``document``. A zero bit marks an element of ``text`` at which the length rises
     (Hyyrö 2004, "Bit-parallel LCS-length computation revisited").
     """
-    masks: dict[int, int] = defaultdict(int)
-    for at, word in enumerate(text):
-        masks[word] |= 1 << at
-    everything = (1 << len(text)) - 1
+    shared = set(text).intersection(document)
+    if not shared:
+        return
+    # An element that only one sequence contains is in no pair, and the lengths do not rise at it. So it is left out.
+    text_places = [at for at, word in enumerate(text) if word in shared]
+    document_places = [place for place, word in enumerate(document) if word in shared]
+    masks = dict.fromkeys(shared, 0)
+    for at, text_place in enumerate(text_places):
+        masks[text[text_place]] |= 1 << at
+    everything = (1 << len(text_places)) - 1
     level = everything
     levels = [level]
-    for word in document:
-        common = level & masks.get(word, 0)
+    for document_place in document_places:
+        common = level & masks[document[document_place]]
         level = ((level + common) | (level - common)) & everything
         levels.append(level)
-    at = len(text)
-    place = len(document)
+    at = len(text_places)
+    place = len(document_places)
     while at and place:
         if levels[place] >> (at - 1) & 1:
             at -= 1
@@ -205,7 +242,7 @@ def match_in_order(text: Sequence[int], document: Sequence[int]) -> Iterator[tup
         else:
             at -= 1
             place -= 1
-            yield at, place
+            yield text_places[at], document_places[place]
 
 
 def flag_run_starts(flags: Flags, length: int) -> Flags:
@@ -224,13 +261,21 @@ def find_longest_stretch(matched: Flags, share: float) -> tuple[int, int]:
     Returns:
         The bounds [begin, end) of the longest stretch, or of the first one if several are equally long.
     """
+    begins = np.flatnonzero(matched)
+    first = int(begins[0])
+    end = int(begins[-1]) + 1
+    # The margin is larger than all rounding errors of the sums below.
+    if len(begins) >= share * (end - first) + _CLEAR_MARGIN:
+        return first, end
     # A stretch has enough matched words if its sum of (matched - share) is not negative. The small term per word
     # compensates for rounding.
-    sums = np.concatenate([[0.0], np.cumsum(matched - share)]) + 1e-9 * np.arange(len(matched) + 1)
+    sums = np.zeros(len(matched) + 1)
+    np.cumsum(matched - share, out=sums[1:])
+    sums += 1e-9 * np.arange(len(sums))
     # The largest sum of the later ends rises from right to left, so a binary search finds the last sufficient end.
-    sums_at_ends = np.where(np.append(False, matched), sums, -np.inf)
+    sums_at_ends = np.full(len(sums), -np.inf)
+    sums_at_ends[begins + 1] = sums[begins + 1]
     largest = np.maximum.accumulate(sums_at_ends[::-1])
-    begins = np.flatnonzero(matched)
     ends = len(sums) - 1 - np.searchsorted(largest, sums[begins])
     best = int(np.argmax(ends - begins))
     return int(begins[best]), int(ends[best])

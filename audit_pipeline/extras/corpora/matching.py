@@ -22,6 +22,9 @@ from audit_pipeline.extras.corpora.evidence_rule import MAX_ANSWER_DISTANCE, Evi
 from audit_pipeline.extras.corpora.text_index import MAX_POSITIONS, FoundPassage, Matches, TextIndex, TextPosition
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words
 
+_HELD_CHARACTERS = 1 << 17
+"""Minimum number of characters of the short documents in a block. The arrays of a block fit into a processor's cache, and
+a document outside ASCII, which takes longer, shares its block with few documents."""
 _CONTEXT = 120
 """Characters that are read before and after a passage for its context."""
 _CONTEXT_WORDS = 12
@@ -73,7 +76,7 @@ class Matcher:
             return
         self._held.append((document, normal))
         self._characters += len(normal) + 1
-        if self._characters >= word_hashes.BLOCK:
+        if self._characters >= _HELD_CHARACTERS:
             yield from self.flush()
 
     def flush(self) -> Iterator[Matches]:
@@ -171,21 +174,16 @@ class Matcher:
         assert self._evidence is not None
         index = self._index
         n_texts = len(index.first_word) - 1
-        hit, word = self._expand(runs)
-        text = index.find_texts(word)
-        key = document[hit] * n_texts + text
+        hit, word = self._keep_candidates(runs, document)
+        key = document[hit] * n_texts + index.find_texts(word)
         order = np.lexsort((word, key))
         key = key[order]
         word = word[order]
         place = places[hit][order]
-        text = text[order]
-        is_new = np.append(True, (key[1:] != key[:-1]) | (word[1:] != word[:-1]))[: len(key)]
         begins = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
-        seeds = np.add.reduceat(is_new, begins) if len(begins) else begins
         ends = np.append(begins[1:], len(key))[: len(begins)]
-        has_enough = seeds >= self._min_seeds[text[begins]]
         copies: dict[tuple[int, int], list[Alignment]] = {}
-        for begin, end in zip(begins[has_enough].tolist(), ends[has_enough].tolist(), strict=True):
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             document_index, text_index = divmod(int(key[begin]), n_texts)
             text_begin, text_end = index.first_word[text_index : text_index + 2].tolist()
             document_begin = int(first_word[document_index])
@@ -198,6 +196,27 @@ class Matcher:
                 int(self._min_seeds[text_index]),
             )
         return copies
+
+    def _keep_candidates(self, runs: Places, document: Places) -> tuple[Places, Places]:
+        """Return the pairs of a hit and a word, for those pairs of document and text that have enough seeds.
+
+        The arguments are as in ``_find_passages``, and the result is as in ``_expand``. A run can occur often in a
+        document. So seeds are counted over the distinct runs of each document first.
+        """
+        n_texts = len(self._index.first_word) - 1
+        n_runs = len(self._index.runs)
+        distinct = np.unique(document * n_runs + runs)
+        number, word = self._expand(distinct % n_runs)
+        # A word begins a single run. So each pair of a distinct run and a word is another seed.
+        keys, seeds = np.unique(
+            (distinct // n_runs)[number] * n_texts + self._index.find_texts(word), return_counts=True
+        )
+        keys = keys[seeds >= self._min_seeds[keys % n_texts]]
+        in_candidate_document = np.flatnonzero(np.isin(document, keys // n_texts))
+        hit, word = self._expand(runs[in_candidate_document])
+        hit = in_candidate_document[hit]
+        is_candidate = np.isin(document[hit] * n_texts + self._index.find_texts(word), keys)
+        return hit[is_candidate], word[is_candidate]
 
     def _describe_copies(
         self,
@@ -245,7 +264,7 @@ class Matcher:
             text_begin + copy.end,
             1,
             [originals.locate(self._shard, document_index, start, end)],
-            "".join(map(str, copy.matched.astype(int).tolist())),
+            (copy.matched + np.uint8(ord("0"))).tobytes().decode("ascii"),
             _is_sentence(originals.get_normal(document_index), words, bounds, copy),
         )
 
@@ -255,6 +274,8 @@ class Matcher:
         The document thus counts only once for each part of the text.
         """
         assert self._evidence is not None
+        if len(copies) < 2:
+            return copies
         chosen: list[Alignment] = []
         for copy in sorted(copies, key=lambda copy: (-np.count_nonzero(copy.matched), copy.begin)):
             min_words = self._evidence.share * (copy.end - copy.first) - 1e-9
@@ -289,7 +310,8 @@ class Matcher:
             Number of documents per word, int64 array of shape (n_distinct_words,).
         """
         assert self._evidence is not None
-        places, numbers = self._evidence.words.find(words.hashes)
+        # The texts contain most words of a corpus, so the filter of ``find`` would not exclude many.
+        places, numbers = self._evidence.words.find_frequent(words.hashes)
         counts = np.zeros(len(self._evidence.words), np.int64)
         for begin, end in pairwise(np.searchsorted(places, first_word).tolist()):
             # numpy adds 1 once per distinct number, so a repeated word of a document counts once.

@@ -290,6 +290,8 @@ MAX_PLACES = 100
 _NO_RUN = -1
 _BITS_PER_HASH = 16
 _MAX_BITS = 33
+_MAX_SPARSE_BITS = 22
+"""Maximum number of bits for which a table has eight buckets per hash. A larger table has one per hash."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,8 +305,8 @@ class HashTable:
         bits: Number of a hash's leading bits that the filter ``seen`` tests.
         seen: A filter that excludes most hashes of a corpus, uint8 array. It has one bit per value of the leading bits.
             The bit is set if a hash of the table has this value.
-        buckets: Index of the first hash per value of fewer leading bits, int32 array. There are about as many buckets
-            as hashes.
+        buckets: Index of the first hash per value of fewer leading bits, int32 array. There are at least half as many
+            buckets as hashes.
     """
 
     values: Hashes
@@ -321,18 +323,26 @@ class HashTable:
         Returns:
             The indices of those ``hashes`` that the table contains, and the index of each in ``values``.
         """
-        top = hashes >> np.uint64(64 - self.bits)
-        likely = np.flatnonzero(self.seen[top >> np.uint64(3)] >> (top & np.uint64(7)).astype(np.uint8) & 1)
-        wanted = hashes[likely]
+        # Shifted hashes are below 2**63, so they are indices without a conversion.
+        top = (hashes >> np.uint64(64 - self.bits)).view(np.int64)
+        likely = np.flatnonzero(self.seen.take(top >> 3) >> (top & 7).astype(np.uint8) & 1)
+        found, numbers = self.find_frequent(hashes[likely])
+        return likely[found], numbers
+
+    def find_frequent(self, hashes: Hashes) -> tuple[Places, Places]:
+        """Look up hashes that the table probably contains. The result is that of ``find``, without its filter."""
         # The linear search starts at the bucket. A binary search would miss the processor's cache ten times per hash.
-        number = self.buckets[wanted >> np.uint64(64 - _count_bucket_bits(len(self.buckets)))].astype(np.int64)
-        lower = np.flatnonzero((self.values[number] < wanted) & (number < len(self.values) - 1))
+        n_bits = len(self.buckets).bit_length() - 1
+        number = self.buckets.take((hashes >> np.uint64(64 - n_bits)).view(np.int64)).astype(np.int64)
+        values = self.values.take(number)
+        lower = np.flatnonzero((values < hashes) & (number < len(self.values) - 1))
         while len(lower):
-            number[lower] += 1
-            further = number[lower]
-            lower = lower[(self.values[further] < wanted[lower]) & (further < len(self.values) - 1)]
-        found = self.values[number] == wanted
-        return likely[found], number[found]
+            further = number[lower] + 1
+            number[lower] = further
+            values[lower] = self.values[further]
+            lower = lower[(values[lower] < hashes[lower]) & (further < len(self.values) - 1)]
+        found = np.flatnonzero(values == hashes)
+        return found, number[found]
 
 
 def build_hash_table(values: Hashes) -> HashTable:
@@ -434,4 +444,5 @@ def build_index(words: Words, first_word: Places, n: int, shortest: int) -> Text
 
 
 def _count_bucket_bits(count: int) -> int:
-    return max(count, 2).bit_length() - 1
+    bits = max(count, 2).bit_length() - 1
+    return max(bits, min(bits + 3, _MAX_SPARSE_BITS))

@@ -158,13 +158,14 @@ def hash_words_of_normals(normals: Sequence[str]) -> tuple[Words, Places]:
 
 def hash_words(normal: str) -> Words:
     """Hash the words of a normalised text."""
+    if normal.isascii():
+        return _hash_ascii_words(normal)
     points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
     kinds, values, _ = _build_character_tables()
-    if not normal.isascii():
-        points = np.minimum(points, len(kinds) - 1)
-    kind = kinds[points]
+    points = np.minimum(points, np.uint32(len(kinds) - 1))
+    kind = kinds.take(points)
     origins: Places | None = None
-    if not normal.isascii() and kind.max(initial=0) == _REFOLDED:
+    if kind.max(initial=0) == _REFOLDED:
         points, origins = _fold_case(points, kind == _REFOLDED)
         kind = kinds[points]
     padded = np.concatenate([[np.uint8(_SEPARATOR)], kind, [np.uint8(_SEPARATOR)]])
@@ -172,13 +173,45 @@ def hash_words(normal: str) -> Words:
     boundary = (padded[1:] != padded[:-1]) | (padded[1:] == _WHOLE)
     starts = np.flatnonzero(boundary[:-1] & (kind != _SEPARATOR))
     ends = np.flatnonzero(boundary[1:] & (kind != _SEPARATOR) | (kind == _WHOLE)) + 1
-    powers, inverses = _compute_powers(1 << max(len(points), 1).bit_length())
-    sums = np.zeros(len(points) + 1, np.uint64)
-    np.cumsum(values[points] * powers[: len(points)], out=sums[1:])
-    hashes = _mix((sums[ends] - sums[starts]) * inverses[starts])
+    hashes = _hash_stretches(values.take(points), starts, ends)
     if origins is None:
         return Words(hashes, starts, ends)
     return Words(hashes, origins[starts], origins[ends - 1] + 1)
+
+
+def _hash_ascii_words(normal: str) -> Words:
+    """Hash the words of an ASCII text. The result is that of the general case, in half of the time.
+
+    ASCII has no character that is a word by itself and none that is refolded. Words and separators thus alternate.
+    """
+    encoded = normal.encode("ascii")
+    kinds, values = _build_ascii_tables()
+    padded = np.zeros(len(encoded) + 2, np.uint8)
+    padded[1:-1] = np.frombuffer(encoded.translate(kinds), np.uint8)
+    boundaries = np.flatnonzero(padded[1:] != padded[:-1])
+    starts = boundaries[::2]
+    ends = boundaries[1::2]
+    hashes = _hash_stretches(values.take(np.frombuffer(encoded, np.uint8)), starts, ends)
+    return Words(hashes, starts, ends)
+
+
+def _hash_stretches(values: Hashes, starts: Places, ends: Places) -> Hashes:
+    """Hash the stretches [start, end) of a text.
+
+    Args:
+        values: The random values of the text's characters, uint64 array of shape (n_characters,). It is overwritten.
+        starts: First character of each stretch, int64 array of shape (n_stretches,).
+        ends: Character after each stretch, int64 array of shape (n_stretches,).
+    """
+    powers, inverses = _compute_powers(1 << max(len(values), 1).bit_length())
+    values *= powers[: len(values)]
+    sums = np.empty(len(values) + 1, np.uint64)
+    sums[0] = 0
+    np.cumsum(values, out=sums[1:])
+    hashes = sums[ends]
+    hashes -= sums[starts]
+    hashes *= inverses[starts]
+    return _mix(hashes)
 
 
 def _fold_case(
@@ -312,6 +345,13 @@ def _build_character_tables() -> tuple[npt.NDArray[np.uint8], Hashes, Mapping[in
         if len(folding) == 1:
             singles[point] = ord(folding)
     return kinds, _mix(np.array(singles, np.uint64) + np.uint64(1)), foldings
+
+
+@cache
+def _build_ascii_tables() -> tuple[bytes, Hashes]:
+    """Build the kind of each byte, for ``bytes.translate``, and the random values of the ASCII characters."""
+    kinds, values, _ = _build_character_tables()
+    return bytes(kinds[:128].tolist()) + bytes(128), values[:128].copy()
 
 
 @cache

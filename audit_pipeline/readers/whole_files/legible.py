@@ -26,6 +26,8 @@ MIN_CHARACTERS = 150
 # Characters of no script: control, private use, U+FFFD and noncharacters. White space, the backspaces of printed
 # manuals and the escapes of coloured logs are not included.
 _NO_CHARACTER = re.compile("[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f\ue000-\uf8ff\ufffd-\uffff\U000f0000-\U0010ffff]")
+_ASCII = bytes(range(128))
+_NO_ASCII_CHARACTERS = "".join(_NO_CHARACTER.findall(_ASCII.decode("ascii"))).encode("ascii")
 _GLYPH_NAME = re.compile(r"\(cid:\d+\)|/(?:uni[0-9A-Fa-f]{4}|[A-Za-z]{0,3}\d{1,5})(?![\w.])")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _PLAIN = re.compile("[A-Za-z]")
@@ -93,7 +95,14 @@ def explain_illegible(text: str) -> str | None:
 
 def count_illegible_characters(text: str) -> int:
     """Count the characters that belong to no script: control, private use, U+FFFD and noncharacters."""
-    return len(_NO_CHARACTER.findall(text))
+    # Deleting bytes takes a tenth of the time of the pattern, which thus only reads the characters outside ASCII. UTF-8
+    # has no byte of ASCII within another character.
+    encoded = text.encode("utf-8", "surrogatepass")
+    n_ascii = len(encoded) - len(encoded.translate(None, _NO_ASCII_CHARACTERS))
+    if text.isascii():
+        return n_ascii
+    others = encoded.translate(None, _ASCII).decode("utf-8", "surrogatepass")
+    return n_ascii + len(_NO_CHARACTER.findall(others))
 
 
 def find_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
