@@ -5,6 +5,9 @@ If the query is not enough, a function of section_data.py completes its rows. A 
 the parts of its rows. A part is a query and a template, too. Its rows join the section's rows by model and benchmark. A
 column ``in_all`` contains the number of rows without the query's limit. It is removed from the rows.
 
+DuckDB plans each query anew, which takes longer than reading the rows. So tables that all pages share are created once
+(sql/site.sql), and the parts of evidence and extraction are read once for a group of models (sql/details.sql).
+
 html.py renders the templates, and files.py writes the pages.
 """
 
@@ -319,17 +322,12 @@ def create_page_tables(
 
 def _create_group_tables(connection: Connection, results_by_model: Mapping[str, Results], max_sections: int) -> None:
     """Create the tables of the pairs whose details the pages of a group of models show (sql/details.sql)."""
-    numbers: list[int] = []
-    pairs: list[Pair] = []
+    pair_columns: dict[str, list[Any]] = {"numbers": [], "models": [], "benchmarks": []}
     for results in results_by_model.values():
         for number, answer in enumerate(results.answers[:max_sections], start=1):
-            numbers.append(number)
-            pairs.append((answer["model"], answer["benchmark"]))
-    pair_columns = {
-        "numbers": numbers,
-        "models": [model for model, _ in pairs],
-        "benchmarks": [benchmark for _, benchmark in pairs],
-    }
+            pair_columns["numbers"].append(number)
+            pair_columns["models"].append(answer["model"])
+            pair_columns["benchmarks"].append(answer["benchmark"])
     connection.execute(_GROUP_PAIRS, pair_columns)
     connection.execute(_GROUP_MODELS, {"models": list(results_by_model)})
     connection.execute("SET VARIABLE max_sections = $max_sections", {"max_sections": max_sections})
