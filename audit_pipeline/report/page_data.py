@@ -5,6 +5,9 @@ If the query is not enough, a function of section_data.py completes its rows. A 
 the parts of its rows. A part is a query and a template, too. Its rows join the section's rows by model and benchmark. A
 column ``in_all`` contains the number of rows without the query's limit. It is removed from the rows.
 
+DuckDB plans each query anew, which takes longer than reading the rows. So tables that all pages share are created once
+(sql/site.sql), and the parts of evidence and extraction are read once for a group of models (sql/details.sql).
+
 html.py renders the templates, and files.py writes the pages.
 """
 
@@ -13,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cache
@@ -36,6 +39,7 @@ from audit_pipeline.warehouse.query import open_read_only
 SECTIONS = resources.files(__package__) / "sections"
 
 _NAMED = re.compile(r"(\d+)_(\w+)\.sql")
+_READ_PER_GROUP = ("20_evidence/", "25_extraction/")
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,11 @@ class SectionFiles:
     sql: str
     template: str
     parts: tuple[SectionFiles, ...]
+
+    @property
+    def is_read_per_group(self) -> bool:
+        """Return True if the query of a part reads the pairs of a group of pages (sql/details.sql) at once."""
+        return self.template.startswith(_READ_PER_GROUP)
 
 
 @cache
@@ -102,6 +111,13 @@ SELECT generate_subscripts($models::VARCHAR[], 1) AS place, unnest($models::VARC
     unnest($benchmarks::VARCHAR[]) AS benchmark, unnest($detectors::VARCHAR[]) AS detector,
     unnest($parameters::VARCHAR[]) AS parameters
 """
+
+_GROUP_PAIRS = """
+CREATE OR REPLACE TEMP TABLE group_pairs AS SELECT unnest($numbers::BIGINT[]) AS number,
+    unnest($models::VARCHAR[]) AS model, unnest($benchmarks::VARCHAR[]) AS benchmark
+"""
+
+_GROUP_MODELS = "CREATE OR REPLACE TEMP TABLE group_models AS SELECT unnest($models::VARCHAR[]) AS model"
 
 _PLACES = (
     # The worst state has the first place.
@@ -182,6 +198,10 @@ def prepare_connection(connection: Connection) -> None:
 def read_site(connection: Connection) -> Site:
     """Read the data that all pages share. The connection must be prepared (:func:`prepare_connection`)."""
     connection.execute(_read_sql("site"))
+    # The views of a page can only be created over tables that exist.
+    connection.execute(_PAGE, {"kind": "across", "model": None, "includes_text": False, "sections": 0})
+    _create_group_tables(connection, {}, max_sections=0)
+    connection.execute(_read_sql("page_views"))
     checks = query_rows(connection, "SELECT * EXCLUDE (place) FROM instrument_checks ORDER BY place")
     controls = query_rows(connection, "FROM control_models")
     return Site(
@@ -203,33 +223,78 @@ def _read_results(connection: Connection, checks: Sequence[dict[str, Any]] = ())
 
 
 def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
-    """Yield the page of each model, ordered by the models' names."""
-    max_sections = pair_results.max_sections_per_model(len(site.results.models))
-    for model in site.results.models:
-        results = site.results.select(lambda name, model=model: name == model)  # type: ignore[misc]
-        yield (
-            model,
-            _read_page(connection, results, model=model, sections_shown=max_sections, include_text=include_text),
-        )
+    """Yield the page of each model, ordered by the models' names.
+
+    The details of pairs are read for a group of models at once. The groups bound the memory.
+    """
+    models = site.results.models
+    max_sections = pair_results.max_sections_per_model(len(models))
+    group_size = max(1, pair_results.MAX_PICTURED // max_sections)
+    for begin in range(0, len(models), group_size):
+        group = models[begin : begin + group_size]
+        results_by_model = {model: _select_results(site, {model}) for model in group}
+        _create_group_tables(connection, results_by_model, max_sections)
+        parts = _GroupParts(connection)
+        for model, results in results_by_model.items():
+            page = _read_page(
+                connection, results, parts, model=model, sections_shown=max_sections, include_text=include_text
+            )
+            yield model, page
 
 
 def read_page_across_models(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
     """Read the page across models: all answers and their evidence."""
-    audited = site.results.select(lambda name: name not in site.controls)
-    return _read_page(connection, audited, model=None, sections_shown=0, include_text=include_text)
+    audited = _select_results(site, set(site.results.models) - site.controls)
+    parts = _GroupParts(connection)
+    return _read_page(connection, audited, parts, model=None, sections_shown=0, include_text=include_text)
+
+
+def _select_results(site: Site, models: Collection[str]) -> Results:
+    """Return the results of these models, with the answers sorted by importance."""
+    results = site.results.select(models.__contains__)
+    return replace(results, answers=pair_results.sort_by_importance(results.answers))
+
+
+class _GroupParts:
+    """The rows of parts for all pages of a group of models. Each query runs when the first page needs its rows."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._rows_by_template: dict[str, Mapping[Pair, Sequence[dict[str, Any]]]] = {}
+
+    def read(self, part: SectionFiles) -> Mapping[Pair, Sequence[dict[str, Any]]]:
+        """Return the rows of a part by model and benchmark."""
+        if not part.is_read_per_group:
+            return _query_rows_by_pair(self._connection, part.sql)
+        if part.template not in self._rows_by_template:
+            self._rows_by_template[part.template] = _query_rows_by_pair(self._connection, part.sql)
+        return self._rows_by_template[part.template]
+
+
+def _query_rows_by_pair(connection: Connection, sql: str) -> Mapping[Pair, Sequence[dict[str, Any]]]:
+    rows_by_pair: dict[Pair, list[dict[str, Any]]] = {}
+    for row in query_rows(connection, sql):
+        pair = (row.pop("model"), row.pop("benchmark"))
+        rows_by_pair.setdefault(pair, []).append(row)
+    return rows_by_pair
 
 
 def _read_page(
-    connection: Connection, results: Results, *, model: str | None, sections_shown: int, include_text: bool
+    connection: Connection,
+    results: Results,
+    parts: _GroupParts,
+    *,
+    model: str | None,
+    sections_shown: int,
+    include_text: bool,
 ) -> ReportPage:
     """Read the page of a model, or the page across models if ``model`` is None."""
-    results = replace(results, answers=pair_results.sort_by_importance(results.answers))
     create_page_tables(
         connection, results.answers, model=model, sections_shown=sections_shown, include_text=include_text
     )
     rows: dict[str, Rows] = {}
     for section in list_sections():
-        rows[section.name] = _query_section_rows(connection, section, results)
+        rows[section.name] = _query_section_rows(connection, section, results, parts)
     return ReportPage("across" if model is None else "model", rows["first_screen"][0]["heading"], include_text, rows)
 
 
@@ -253,6 +318,20 @@ def create_page_tables(
             pair_columns["parameters"].append(pair["parameters"])
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", pair_columns)
     connection.execute(_read_sql("page"))
+
+
+def _create_group_tables(connection: Connection, results_by_model: Mapping[str, Results], max_sections: int) -> None:
+    """Create the tables of the pairs whose details the pages of a group of models show (sql/details.sql)."""
+    pair_columns: dict[str, list[Any]] = {"numbers": [], "models": [], "benchmarks": []}
+    for results in results_by_model.values():
+        for number, answer in enumerate(results.answers[:max_sections], start=1):
+            pair_columns["numbers"].append(number)
+            pair_columns["models"].append(answer["model"])
+            pair_columns["benchmarks"].append(answer["benchmark"])
+    connection.execute(_GROUP_PAIRS, pair_columns)
+    connection.execute(_GROUP_MODELS, {"models": list(results_by_model)})
+    connection.execute("SET VARIABLE max_sections = $max_sections", {"max_sections": max_sections})
+    connection.execute(_read_sql("details"))
 
 
 class Conclusions(NamedTuple):
@@ -322,24 +401,22 @@ def read_named_detector(connection: Connection, model: str, benchmark: str) -> s
     return None
 
 
-def _query_section_rows(connection: Connection, section: SectionFiles, results: Results) -> Rows:
+def _query_section_rows(connection: Connection, section: SectionFiles, results: Results, parts: _GroupParts) -> Rows:
     rows = _complete_rows(query_rows(connection, section.sql), section.name, results)
     if not rows:
         return Rows()
     for part in section.parts:
-        rows_by_pair: dict[Pair, list[dict[str, Any]]] = {}
-        for part_row in _complete_rows(query_rows(connection, part.sql), part.name, results):
-            pair = (part_row.pop("model"), part_row.pop("benchmark"))
-            rows_by_pair.setdefault(pair, []).append(part_row)
+        rows_by_pair = parts.read(part)
         for row in rows:
-            row[part.name] = _build_rows(rows_by_pair.get((row["model"], row["benchmark"]), []))
+            part_rows = rows_by_pair.get((row["model"], row["benchmark"]), ())
+            row[part.name] = _build_rows(_complete_rows(part_rows, part.name, results))
     if section.parts:
         for row in rows:
             row["left_out"] = count_left_out_rows({part.name: row[part.name] for part in section.parts})
     return _build_rows(rows)
 
 
-def _complete_rows(rows: list[dict[str, Any]], section: str, results: Results) -> list[dict[str, Any]]:
+def _complete_rows(rows: Sequence[dict[str, Any]], section: str, results: Results) -> list[dict[str, Any]]:
     """Apply the section's function, if it has one, and drop the columns that only the function reads."""
     if section == "limits":
         return list_limits()

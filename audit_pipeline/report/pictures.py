@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -64,6 +66,9 @@ _INLINE_WIDTH = 300
 _INLINE_POINTS = 28
 _INLINE_INK = "#757575"
 """Colour that is legible on the white and on the black background of the UI."""
+
+_MAX_REUSED = 16
+"""Maximum number of controls and of studies whose pictures are kept for the next page."""
 
 SIDE_NAMES: dict[Sides, tuple[str, str]] = {
     "labelled": SIDES,
@@ -147,6 +152,24 @@ def draw_spread_pictures(finding: Row) -> Sequence[Markup]:
     return pictures
 
 
+def _reuse_pictures(draw: Callable[[Row], Sequence[Markup]]) -> Callable[[Row], Sequence[Markup]]:
+    """Return a function that draws the pictures of equal rows once.
+
+    Every page of a report shows the same instrument check, and a picture takes as long as several queries.
+    """
+
+    @lru_cache(maxsize=_MAX_REUSED)
+    def draw_from_json(row: str) -> Sequence[Markup]:
+        return draw(json.loads(row))
+
+    @wraps(draw)
+    def draw_once(row: Row) -> Sequence[Markup]:
+        return draw_from_json(json.dumps(row))
+
+    return draw_once
+
+
+@_reuse_pictures
 def draw_study_pictures(study: Row) -> Sequence[Markup]:
     """Draw the AUROC over each setting that a study varied (Shi et al. 2024, figure 5)."""
     pictures = []
@@ -162,6 +185,7 @@ def draw_study_pictures(study: Row) -> Sequence[Markup]:
     return pictures
 
 
+@_reuse_pictures
 def draw_control_pictures(control: Row) -> Sequence[Markup]:
     """Draw how much the models of a control reproduce, by the number of times that the exposed model read a text.
 

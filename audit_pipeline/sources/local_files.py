@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
@@ -23,7 +24,13 @@ from audit_pipeline.readers.dates import DATE_ADVICE, Dating, UnreadableDateErro
 from audit_pipeline.readers.file_bytes import BROKEN_LINK, VANISHED, find_irregular_kind, is_unicode
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind
-from audit_pipeline.readers.whole_files.document import WHOLE_FILES, NoTextError, is_single_document, read_document
+from audit_pipeline.readers.whole_files.document import (
+    WHOLE_FILES,
+    NoTextError,
+    WholeDocument,
+    is_single_document,
+    read_document,
+)
 from audit_pipeline.sources import base
 from audit_pipeline.splits.text_traits import detect_languages
 from audit_pipeline.store.paths import is_workspace
@@ -97,6 +104,39 @@ class LocalFilesSettings(base.SourceSection):
         if self.path is not None and self.collections:
             raise ValueError("'path' and 'collections' exclude each other. Remove one of them.")
         return self
+
+
+_DocumentKey = tuple[Path, int, int, int]
+_documents_read: dict[_DocumentKey, WholeDocument] | None = None
+"""The whole files that were read inside :func:`reuse_read_documents`. None outside of it."""
+
+
+@contextmanager
+def reuse_read_documents() -> Iterator[None]:
+    """Parse each file once inside this block. A file whose size, time or inode changed is parsed again.
+
+    The block keeps the texts of all files in memory. Parsing a book of 300 pages takes seconds, and ``corpus-audit
+    check`` reads the files twice: it inspects them, and the source stores them.
+    """
+    global _documents_read  # noqa: PLW0603 - the source is called by Dagster, which passes no arguments on
+    _documents_read = {}
+    try:
+        yield
+    finally:
+        _documents_read = None
+
+
+def _read_document_once(path: Path) -> WholeDocument:
+    if _documents_read is None:
+        return read_document(path)
+    try:
+        status = path.stat()
+    except OSError:
+        return read_document(path)
+    key = (path, status.st_size, status.st_mtime_ns, status.st_ino)
+    if key not in _documents_read:
+        _documents_read[key] = read_document(path)
+    return _documents_read[key]
 
 
 def fetch(settings: LocalFilesSettings, downloads: Path) -> base.FetchedDocuments:
@@ -184,7 +224,7 @@ def _explain_unknown_kind(path: Path) -> str | None:
 def _read_whole_document(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> Iterator[base.FetchedItem]:
-    whole = read_document(path)
+    whole = _read_document_once(path)
     problem = text_rows.explain_unusable_text(whole.text)
     if problem is not None:
         yield base.LeftOut(name, f"its text {problem}")

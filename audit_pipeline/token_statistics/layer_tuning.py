@@ -15,6 +15,9 @@ from torch.nn import functional
 Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 """Function from hidden states [..., in], weights [out, in] and a bias [out] or None to their product [..., out]."""
 
+ONE_THREAD_BELOW = 20_000_000
+"""A model with fewer parameters uses one thread, because several threads would mostly wait for each other."""
+
 # Maximum number of compiled variants per function: shapes of batches, and sets of statistics times vocabulary sizes.
 _MAX_COMPILED_SHAPES = 128
 
@@ -141,13 +144,20 @@ def has_local_attention(config: Any) -> bool:
     return "local" in (getattr(config, "attention_layers", None) or ())
 
 
-def set_threads() -> int:
+def set_threads(parameters: int | None = None) -> int:
     """Give torch one thread per core that this process may use, and return the number of threads.
 
     torch's default counts all cores of the machine, even if a container may use only some of them. Its threads then
     wait for each other. If the user has set OMP_NUM_THREADS, that value stays. The pool for parallel operators stays
     idle in inference, so its size does not matter.
+
+    Args:
+        parameters: Number of parameters of the model that will run. A model with fewer than ``ONE_THREAD_BELOW`` gets
+            one thread.
     """
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(joblib.cpu_count(only_physical_cores=True))
+        threads = joblib.cpu_count(only_physical_cores=True)
+        if parameters is not None and parameters < ONE_THREAD_BELOW:
+            threads = 1
+        torch.set_num_threads(threads)
     return torch.get_num_threads()

@@ -40,15 +40,15 @@ def load_forward_pass(
     require_device(device)
     name = model.entry.name
     load_check = load_checks.read_load_check(model, paths, device)
-    if device == "cpu":
-        threads = set_threads()
-        notify(f"{name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
     weights = (held or HeldBase()).load(model, device, notify)
     if model.quantisation is not None:
         # Packed weights hold several parameters in one number, next to scales that are no parameters.
         n_parameters = count_parameters(model)
     else:
         n_parameters = sum(parameter.numel() for parameter in weights.parameters())
+    if device == "cpu":
+        threads = set_threads(n_parameters)
+        notify(f"{name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
     forward = ForwardPass(weights, model.vocab_size, load_check, compiles=model.entry.compile)
     write_card(model, paths, parameters=n_parameters)
     if load_check is None:

@@ -18,7 +18,7 @@ from audit_pipeline.errors import SourceError
 from audit_pipeline.pipeline.check_workspace import create_workspace
 from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES
-from audit_pipeline.readers.whole_files.document import WHOLE_FILES, read_document
+from audit_pipeline.readers.whole_files.document import WHOLE_FILES, WholeDocument, read_document
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import FetchedDocuments
 from audit_pipeline.sources.config import SourceSettings, list_file_stamps
@@ -140,6 +140,29 @@ def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monke
     fetched = fetch_local_files(settings(tmp_path))
     assert [document.name for document in fetched.documents] == ["a.txt"]
     assert [(part.part, "No such file" in part.reason) for part in fetched.missing] == [("b.txt", True)]
+
+
+def test_a_file_is_parsed_once_in_a_block_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("A text.")
+    parsed: list[Path] = []
+
+    def read_and_count(path: Path) -> WholeDocument:
+        parsed.append(path)
+        return read_document(path)
+
+    def fetch_text() -> str:
+        return fetch_local_files(settings(tmp_path)).documents[0].text
+
+    monkeypatch.setattr(local_files, "read_document", read_and_count)
+    with local_files.reuse_read_documents():
+        assert [fetch_text(), fetch_text()] == ["A text.", "A text."]
+        assert parsed == [file]
+        file.write_text("A longer text.")
+        assert fetch_text() == "A longer text."
+        assert parsed == [file, file]
+    assert fetch_text() == "A longer text."
+    assert parsed == [file, file, file]
 
 
 @pytest.mark.parametrize(

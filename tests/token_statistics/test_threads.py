@@ -10,7 +10,7 @@ import joblib
 import pytest
 import torch
 
-from audit_pipeline.token_statistics.layer_tuning import set_threads
+from audit_pipeline.token_statistics.layer_tuning import ONE_THREAD_BELOW, set_threads
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
@@ -24,6 +24,12 @@ def test_threads_match_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None
     assert set_threads() == 1 == torch.get_num_threads()
     monkeypatch.delenv("LOKY_MAX_CPU_COUNT")
     assert set_threads() == joblib.cpu_count(only_physical_cores=True) == torch.get_num_threads()
+
+
+def test_a_small_model_gets_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(joblib, "cpu_count", lambda **options: 2)
+    assert [set_threads(ONE_THREAD_BELOW - 1), set_threads(ONE_THREAD_BELOW), set_threads()] == [1, 2, 2]
 
 
 def test_the_users_thread_setting_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ from audit_pipeline.store.integrity import digests_of_folder, package_versions
 from audit_pipeline.store.ledger import LineageStep, record_entry
 from audit_pipeline.store.paths import EXPOSED, TWIN, DataPaths, Role
 from audit_pipeline.tables import CONTROL_TEXTS, CONTROLS, digest, text_sha256
+from audit_pipeline.token_statistics.layer_tuning import ONE_THREAD_BELOW
 
 START = "<|endoftext|>"
 
@@ -70,8 +71,6 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> tran
 
 _IGNORED_LABEL = -100
 _MAX_GRADIENT_NORM = 1.0
-ONE_THREAD_BELOW = 20_000_000
-"""A model with fewer parameters is trained on one thread, because several threads would mostly wait for each other."""
 
 OnTrainingStep = Callable[[int, int, float], None]
 

@@ -11,7 +11,7 @@ WITH controls AS (
         'name': quality.part, 'auroc': estimate(quality."value", quality.ci_low, quality.ci_high, quality.method),
         'n': quality.n, 'strongest': (quality.part = summary.worst_control) IS TRUE
     } ORDER BY list_position(['words', 'characters', 'length', 'dates'], quality.part), quality.part) AS controls
-    FROM split_quality AS quality JOIN split_summary AS summary USING (benchmark)
+    FROM split_quality AS quality JOIN all_splits AS summary USING (benchmark)
     WHERE quality.measure = 'blind_auroc' AND quality.benchmark IN (SELECT benchmark FROM shown_pairs)
     GROUP BY ALL
 ), matched AS (
@@ -31,7 +31,7 @@ SELECT summary.benchmark, matched.label_source, summary.split_verdict,
     summary.overlap_7, summary.overlap_13, summary.near_duplicate_pairs, summary.other_language_members,
     summary.other_language_nonmembers, summary.texts_members, summary.texts_nonmembers, summary.groups_members,
     summary.groups_nonmembers, summary.is_current, entries.number AS lineage
-FROM split_summary AS summary SEMI JOIN shown_pairs ON shown_pairs.benchmark = summary.benchmark
+FROM all_splits AS summary SEMI JOIN shown_pairs ON shown_pairs.benchmark = summary.benchmark
 LEFT JOIN controls ON controls.benchmark = summary.benchmark
 LEFT JOIN matched ON matched.benchmark = summary.benchmark
 LEFT JOIN entries ON entries."table" = 'split_quality' AND entries."partition" = summary.benchmark

@@ -12,14 +12,14 @@ WITH placed AS (
     SELECT *, coalesce(
         'step ' || step, printf('%.3g tokens', tokens), model[length(series) + 2:]
     ) AS place
-    FROM series_findings SEMI JOIN shown_pairs USING (model, benchmark) WHERE (SELECT kind FROM page) = 'across'
+    FROM all_series_findings SEMI JOIN shown_pairs USING (model, benchmark) WHERE (SELECT kind FROM page) = 'across'
 ), documents AS (
     SELECT series, benchmark, count(*) AS found_in_all, list({
         'document': cut(document, 300), 'found_by': found_by, 'checkpoints': since_first, 'found_at': found_at,
         'first': coalesce('step ' || first_step, first_model[length(series) + 2:]),
         'lost': coalesce('step ' || lost_step, lost_model[length(series) + 2:])
     } ORDER BY found_by, first_step, document)[:40] AS found
-    FROM series_documents GROUP BY series, benchmark
+    FROM all_series_documents GROUP BY series, benchmark
 )
 SELECT series, benchmark, list({
         'model': model, 'place': place, 'tokens': tokens, 'detector': detector,

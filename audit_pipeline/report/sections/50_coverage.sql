@@ -33,20 +33,23 @@ WITH mine AS (
         ORDER BY status_place(status), model, benchmark
     ) AS place
     FROM mine WHERE status <> 'done'
+), listed_counts AS (
+    SELECT coalesce(list({'status': status, 'pairs': pairs} ORDER BY status_place(status), status), []) AS counts
+    FROM counted
+), listed_grid AS (
+    SELECT coalesce(list({'model': model, 'statuses': statuses} ORDER BY model), []) AS grid FROM gridded
+), listed_undone AS (
+    SELECT coalesce(list({
+        'model': model, 'benchmark': benchmark, 'status': status, 'reason': reason, 'stage': stage,
+        'last_audited_at': last_audited_at, 'outcome_at': outcome_at, 'run_id': run_id, 'is_configured': is_configured
+    } ORDER BY place) FILTER (place <= 100), []) AS not_done, greatest(0, count(*) - 100) AS more
+    FROM undone
 )
 SELECT (SELECT count(*) FROM mine) AS pairs, len(models) AS models, len(benchmarks) AS benchmarks,
     EXISTS (FROM configured_models) AND EXISTS (FROM configured_benchmarks) AS config_is_known,
     len(benchmarks) > 0 AND list_has_all(
         (SELECT coalesce(list(benchmark), []) FROM handed_over), benchmarks
     ) AS only_given,
-    (SELECT coalesce(list({
-        'status': status, 'pairs': pairs
-    } ORDER BY status_place(status), status), []) FROM counted) AS counts,
-    CASE WHEN is_small THEN benchmarks ELSE [] END AS grid_benchmarks,
-    (SELECT coalesce(list({'model': model, 'statuses': statuses} ORDER BY model), []) FROM gridded) AS grid,
-    (SELECT coalesce(list({
-        'model': model, 'benchmark': benchmark, 'status': status, 'reason': reason, 'stage': stage,
-        'last_audited_at': last_audited_at, 'outcome_at': outcome_at, 'run_id': run_id, 'is_configured': is_configured
-    } ORDER BY place), []) FROM undone WHERE place <= 100) AS not_done,
-    (SELECT greatest(0, count(*) - 100) FROM undone) AS more
-FROM sized;
+    listed_counts.counts, CASE WHEN is_small THEN benchmarks ELSE [] END AS grid_benchmarks, listed_grid.grid,
+    listed_undone.not_done, listed_undone.more
+FROM sized, listed_counts, listed_grid, listed_undone;

@@ -21,11 +21,6 @@ WITH done AS (
         WHERE unit = 'benchmark' AND side = 'held_out' AND rule = 'probability' AND threshold = 0.001
     ) AS rates USING (model, benchmark)
     LEFT JOIN (FROM done WHERE "table" = 'document_memorisation') AS done USING (model, benchmark)
-), decided AS (
-    SELECT model, benchmark, detector, parameters, list({
-        'rule': rule, 'alpha': alpha, 'n_nonmembers': n_nonmembers, 'fpr': estimate(fpr, fpr_low, fpr_high)
-    } ORDER BY rule_place(rule, alpha), rule, alpha) AS decisions
-    FROM current_decisions WHERE status = 'ok' AND alpha IS NOT NULL AND fpr IS NOT NULL GROUP BY ALL
 ), scored AS (
     SELECT list({
         'title': answers.benchmark_title, 'detector': answers.detector, 'tests': answers.documents.tests,
@@ -34,7 +29,7 @@ WITH done AS (
         'finished_at': done.finished_at, 'code_version': done.code_version
     } ORDER BY shown.place) AS found
     FROM shown_pairs AS shown JOIN answers USING (model, benchmark)
-    LEFT JOIN decided ON decided.model = answers.model AND decided.benchmark = answers.benchmark
+    LEFT JOIN threshold_decisions AS decided ON decided.model = answers.model AND decided.benchmark = answers.benchmark
         AND decided.detector = answers.detector AND decided.parameters = answers.parameters
     LEFT JOIN (FROM done WHERE "table" = 'scores') AS done
         ON done.model = answers.model AND done.benchmark = answers.benchmark
@@ -42,7 +37,7 @@ WITH done AS (
     SELECT {
         'model_title': model_title(page.model),
         'fingerprint': (SELECT arg_max(model_fingerprint, finished_at) FROM done),
-        'searches': coalesce((SELECT found FROM searches), []), 'answers': coalesce((SELECT found FROM scored), []),
+        'searches': coalesce(searches.found, []), 'answers': coalesce(scored.found, []),
         'checked_at': (SELECT max(finished_at) FROM runs WHERE is_current AND "table" = 'evaluations'
             AND model IN (SELECT model FROM control_models)),
         'doses': (SELECT coalesce(list({
@@ -52,7 +47,7 @@ WITH done AS (
         'deviations': (SELECT coalesce(list({
             'title': benchmark_title(benchmark), 'item': item, 'planned': planned, 'found': found
         } ORDER BY benchmark, kind, item), []) FROM all_deviations AS differing WHERE differing.model = page.model)
-    } AS facts FROM page WHERE page.kind = 'model'
+    } AS facts FROM page, searches, scored WHERE page.kind = 'model'
 )
 SELECT facts.model_title AS model_title, facts AS raw_facts
 FROM facts WHERE len(facts.searches) > 0 OR len(facts.answers) > 0;

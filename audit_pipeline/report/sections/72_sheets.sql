@@ -43,6 +43,10 @@ WITH pairs AS (
         'scores', 'evaluations', 'document_memorisation', 'corpus_tests', 'pair_answers', 'chat_documents'
     )
     GROUP BY ALL
+), loaded AS (
+    SELECT fingerprint, any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200))
+        AS loaded_from
+    FROM models GROUP BY ALL
 ), works AS (
     SELECT benchmark, list({'side': side, 'documents': documents, 'titles': titles[1:12]} ORDER BY side) AS works
     FROM (
@@ -62,16 +66,14 @@ WITH pairs AS (
 )
 SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
     model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title,
-    coalesce(answers.counted, []) AS compared, coalesce(works.works, []) AS works, made.fingerprint, made.tokenizer, (
-        SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
-        WHERE models.fingerprint = made.fingerprint
-    ) AS loaded_from,
-    made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs, coalesce(used.documents, 0) AS documents,
+    coalesce(answers.counted, []) AS compared, coalesce(works.works, []) AS works, made.fingerprint, made.tokenizer,
+    loaded.loaded_from, made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs,
+    coalesce(used.documents, 0) AS documents,
     used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all,
     benchmarks.manifest ->> '$.spec.builder' AS raw_builder, benchmarks.manifest ->> 'origin' AS raw_origin,
     benchmarks.design AS raw_design, benchmarks.design_stated_by AS raw_design_stated_by, answers.blind AS raw_blind, answers.model IS NOT NULL AS raw_has_scores,
     [attempt FOR attempt IN [searched.raw_attempted, answers.raw_attempted] IF attempt IS NOT NULL] AS raw_attempted
-FROM pairs LEFT JOIN made USING (model, benchmark)
+FROM pairs LEFT JOIN made USING (model, benchmark) LEFT JOIN loaded USING (fingerprint)
 LEFT JOIN answers USING (model, benchmark)
 LEFT JOIN extraction_counts AS searched USING (model, benchmark)
 LEFT JOIN works ON works.benchmark = pairs.benchmark LEFT JOIN used ON used.benchmark = pairs.benchmark

@@ -17,15 +17,6 @@ CREATE OR REPLACE TEMP TABLE page_searches AS
 -- The searches for passages that the model reproduces word for word.
 FROM extraction_counts SEMI JOIN page_models USING (model);
 
-CREATE OR REPLACE TEMP TABLE extraction_documents AS
--- The documents that were searched for passages, the most reproduced first on each side.
-SELECT documents.*, row_number() OVER (
-    PARTITION BY benchmark, side
-    ORDER BY covered_at_0_001 DESC NULLS LAST, covered_by_first_choices DESC NULLS LAST, log_p DESC NULLS LAST,
-        document_id
-) AS place
-FROM current_document_memorisation AS documents SEMI JOIN page ON page.model = documents.model;
-
 CREATE OR REPLACE TEMP TABLE extraction_pairs AS
 -- Their benchmarks, those with most reproduced documents first.
 SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number
@@ -89,55 +80,3 @@ SELECT * EXCLUDE (first_of_environment), dense_rank() OVER (ORDER BY first_of_en
 CREATE OR REPLACE TEMP TABLE entries AS
 -- The number of the entry on the page, per table, partition and run.
 SELECT "table", "partition", run_id, max(number) AS number FROM page_lineage GROUP BY ALL;
-
-CREATE OR REPLACE TEMP TABLE evidence_pairs AS
--- The pairs with an evidence section on the page.
-SELECT shown.place AS number, answers.* FROM shown_pairs AS shown JOIN answers USING (model, benchmark), page
-WHERE shown.place <= page.sections;
-
-CREATE OR REPLACE TEMP TABLE evidence_evaluations AS
--- Their evaluations, in the order in which settings are listed.
-SELECT found.*, row_number() OVER (
-    PARTITION BY model, benchmark
-    ORDER BY detector, TRY_CAST(parameters ->> '$.k' AS DOUBLE), parameters, metric
-) AS place
-FROM current_evaluations AS found SEMI JOIN evidence_pairs USING (model, benchmark);
-
-CREATE OR REPLACE TEMP TABLE evidence_settings AS
--- The same evaluations, one row per detector and setting.
-SELECT model, benchmark, detector, parameters, arg_min(is_default, place) AS is_default, min(place) AS place,
-    arg_min(n_members, place) AS n_members, arg_min(n_nonmembers, place) AS n_nonmembers,
-    arg_min(n_groups, place) AS n_groups, arg_min(n_not_scored, place) AS n_not_scored,
-    coalesce(any_value(measured) FILTER (metric = 'auroc'), estimate(NULL, NULL, NULL)) AS auroc,
-    coalesce(any_value(measured) FILTER (metric = 'tpr_at_5_fpr'), estimate(NULL, NULL, NULL)) AS tpr_at_5_fpr,
-    coalesce(any_value(measured) FILTER (metric = 'tpr_at_1_fpr'), estimate(NULL, NULL, NULL)) AS tpr_at_1_fpr,
-    coalesce(any_value(measured) FILTER (metric = 'tpr_at_01_fpr'), estimate(NULL, NULL, NULL)) AS tpr_at_01_fpr,
-    coalesce(any_value(measured) FILTER (metric = 'fpr_at_95_tpr'), estimate(NULL, NULL, NULL)) AS fpr_at_95_tpr,
-    coalesce(any_value(measured) FILTER (metric = 'auroc_margin'), estimate(NULL, NULL, NULL)) AS margin
-FROM (SELECT *, estimate(value, ci_low, ci_high, method) AS measured FROM evidence_evaluations)
-GROUP BY model, benchmark, detector, parameters;
-
-CREATE OR REPLACE TEMP TABLE evidence_scores AS
--- Their scores at the listed settings, and the texts without a score.
-SELECT scored.model, scored.benchmark, scored.detector, scored.parameters, scored.example_id, scored.score,
-    scored.status, scored.reason, scored.label, scored.split, scored."group"
-FROM scores_with_examples AS scored
-WHERE scored.model = (SELECT model FROM page) AND scored.benchmark IN (SELECT benchmark FROM evidence_pairs)
-    AND (scored.status <> 'ok' OR (scored.benchmark, scored.detector, scored.parameters) IN (
-        SELECT (benchmark, detector, parameters) FROM evidence_evaluations WHERE is_default
-        UNION SELECT (benchmark, detector, parameters) FROM evidence_pairs WHERE detector IS NOT NULL
-    ));
-
-CREATE OR REPLACE TEMP TABLE compared_scores AS
--- The texts on the two sides of the AUROC: labelled texts of the evaluation split, or audited and held-out texts. Rebuilt
--- benchmarks are omitted, because scores and texts may belong to different builds.
-SELECT scored.model, scored.benchmark, scored.detector, scored.parameters, scored.score, scored."group",
-    CASE WHEN pairs.sides = 'labelled' THEN scored.label ELSE (scored.split = 'evaluation')::INTEGER END AS side
-FROM evidence_scores AS scored JOIN evidence_pairs AS pairs USING (model, benchmark)
-WHERE pairs.is_current AND scored.status = 'ok' AND isfinite(scored.score)
-    AND CASE WHEN pairs.sides = 'labelled' THEN scored.split = 'evaluation' AND scored.label IN (0, 1)
-        ELSE scored.split = 'evaluation' OR (scored.split = 'calibration' AND scored.label = 0) END
-    AND (scored.model, scored.benchmark, scored.detector, scored.parameters) IN (
-        SELECT (model, benchmark, detector, parameters) FROM evidence_settings
-        WHERE is_default AND detector <> 'blind_control' AND auroc.value IS NOT NULL
-    );

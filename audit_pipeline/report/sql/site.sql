@@ -33,3 +33,16 @@ CREATE TEMP TABLE ledger AS FROM multiplicity_ledger;
 CREATE TEMP TABLE all_deviations AS FROM plan_deviations;
 
 CREATE TEMP TABLE all_rivals AS FROM rival_explanations;
+
+CREATE TEMP TABLE all_series_findings AS FROM series_findings;
+
+CREATE TEMP TABLE all_series_documents AS FROM series_documents;
+
+CREATE TEMP TABLE all_splits AS FROM split_summary;
+
+CREATE TEMP TABLE threshold_decisions AS
+-- The thresholds of every detector and setting that have a measured false-positive rate.
+SELECT model, benchmark, detector, parameters, list({
+    'rule': rule, 'alpha': alpha, 'n_nonmembers': n_nonmembers, 'fpr': estimate(fpr, fpr_low, fpr_high)
+} ORDER BY rule_place(rule, alpha), rule, alpha) AS decisions
+FROM current_decisions WHERE status = 'ok' AND alpha IS NOT NULL AND fpr IS NOT NULL GROUP BY ALL;

@@ -20,7 +20,7 @@
 -- more_rates: number of collections that are not listed
 WITH rules AS (
     SELECT model, benchmark, detector, parameters, rule, alpha
-    FROM current_contamination_rates SEMI JOIN evidence_pairs USING (model, benchmark, detector, parameters)
+    FROM current_contamination_rates SEMI JOIN all_evidence_pairs USING (model, benchmark, detector, parameters)
     QUALIFY row_number() OVER (
         PARTITION BY model, benchmark ORDER BY rule_place(rule, alpha), rule DESC, alpha DESC
     ) = 1
@@ -32,7 +32,7 @@ WITH rules AS (
 ), tests AS (
     -- If no detector was named, each group has its smallest p-value by a detector that does not run against training.
     SELECT tests.*, pairs.detector IS NOT NULL AS is_named
-    FROM current_group_tests AS tests JOIN evidence_pairs AS pairs
+    FROM current_group_tests AS tests JOIN all_evidence_pairs AS pairs
         ON pairs.model = tests.model AND pairs.benchmark = tests.benchmark
     WHERE (pairs.detector = tests.detector AND pairs.parameters = tests.parameters)
         OR (pairs.detector IS NULL AND tests.is_default)
@@ -42,7 +42,7 @@ WITH rules AS (
     ) = 1
 ), titles AS (
     SELECT DISTINCT model, benchmark, name, title
-    FROM book_contamination SEMI JOIN evidence_pairs USING (model, benchmark, detector, parameters)
+    FROM book_contamination SEMI JOIN all_evidence_pairs USING (model, benchmark, detector, parameters)
     WHERE unit = 'group' AND title IS NOT NULL
 ), documents AS (
     SELECT model, benchmark, {
@@ -89,7 +89,7 @@ WITH rules AS (
     FROM tests GROUP BY ALL
 ), calibrating AS (
     SELECT pairs.model, pairs.benchmark, max(decided.n_calibration_groups) AS groups
-    FROM current_decisions AS decided JOIN evidence_pairs AS pairs USING (model, benchmark)
+    FROM current_decisions AS decided JOIN all_evidence_pairs AS pairs USING (model, benchmark)
     WHERE decided.is_default AND (pairs.detector IS NULL
         OR (decided.detector = pairs.detector AND decided.parameters = pairs.parameters))
     GROUP BY ALL
@@ -99,7 +99,7 @@ SELECT model, benchmark, pairs.detector, pairs.parameters, tested.direction, rul
     tested.method, whole.rates[1].assumption AS assumption, whole.document_assumption,
     coalesce(listed.documents[1:150], []) AS documents, greatest(0, coalesce(len(listed.documents), 0) - 150) AS more,
     coalesce(whole.rates[1:40], []) AS rates, greatest(0, coalesce(len(whole.rates), 0) - 40) AS more_rates
-FROM evidence_pairs AS pairs LEFT JOIN listed USING (model, benchmark) LEFT JOIN whole USING (model, benchmark)
+FROM all_evidence_pairs AS pairs LEFT JOIN listed USING (model, benchmark) LEFT JOIN whole USING (model, benchmark)
 LEFT JOIN tested USING (model, benchmark) LEFT JOIN calibrating USING (model, benchmark)
 LEFT JOIN rules USING (model, benchmark)
 WHERE listed.documents IS NOT NULL OR whole.rates IS NOT NULL;

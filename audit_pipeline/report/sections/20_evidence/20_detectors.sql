@@ -6,7 +6,7 @@
 SELECT found.model, found.benchmark, found.detector, found.parameters,
     (pairs.detector = found.detector AND pairs.parameters = found.parameters) IS TRUE AS answers,
     found.* EXCLUDE (model, benchmark, detector, parameters, is_default, place)
-FROM evidence_settings AS found JOIN evidence_pairs AS pairs
+FROM all_evidence_settings AS found JOIN all_evidence_pairs AS pairs
     ON pairs.model = found.model AND pairs.benchmark = found.benchmark
 WHERE found.is_default AND found.detector <> 'blind_control'
 ORDER BY answers DESC, found.detector, found.parameters;

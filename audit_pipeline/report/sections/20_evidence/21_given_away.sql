@@ -4,6 +4,6 @@
 -- documents: their documents, by name
 SELECT model, benchmark, detector, parameters, count(DISTINCT example_id) AS texts,
     list_sort(list(DISTINCT "group")) AS documents
-FROM evidence_scores WHERE status = 'not_applicable' AND starts_with(reason, 'given away')
+FROM all_evidence_scores WHERE status = 'not_applicable' AND starts_with(reason, 'given away')
 GROUP BY model, benchmark, detector, parameters
 ORDER BY detector, parameters;

@@ -2,7 +2,7 @@
 --
 -- n: number of texts of the AUROC
 WITH several AS (
-    SELECT * FROM evidence_settings WHERE detector <> 'blind_control'
+    SELECT * FROM all_evidence_settings WHERE detector <> 'blind_control'
     QUALIFY count(*) OVER (PARTITION BY model, benchmark, detector) > 1
 )
 SELECT model, benchmark, detector, parameters, is_default, n_members + n_nonmembers AS n, auroc,

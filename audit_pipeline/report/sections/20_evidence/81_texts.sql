@@ -6,7 +6,7 @@
 -- counted: true if the score of the text averages over the token
 -- text: quotation, if token scores were not stored
 WITH quoted AS (
-    SELECT pairs.* FROM evidence_pairs AS pairs, page WHERE pairs.is_current AND page.includes_text
+    SELECT pairs.* FROM all_evidence_pairs AS pairs, page WHERE pairs.is_current AND page.includes_text
 ), highest AS (
     SELECT lit.* FROM current_highlights AS lit SEMI JOIN quoted USING (model, benchmark)
     QUALIFY row_number() OVER (
@@ -21,7 +21,7 @@ WITH quoted AS (
     SELECT scored.*, row_number() OVER (
         PARTITION BY scored.model, scored.benchmark ORDER BY scored.score DESC, scored.example_id
     ) AS place
-    FROM evidence_scores AS scored SEMI JOIN quoted
+    FROM all_evidence_scores AS scored SEMI JOIN quoted
         ON quoted.model = scored.model AND quoted.benchmark = scored.benchmark
         AND quoted.detector = scored.detector AND quoted.parameters = scored.parameters
     ANTI JOIN lit ON lit.model = scored.model AND lit.benchmark = scored.benchmark

@@ -3,4 +3,4 @@
 --
 -- groups_tested: number of documents with a p-value
 SELECT * EXCLUDE (evaluations_so_far)
-FROM ledger SEMI JOIN evidence_pairs USING (model, benchmark);
+FROM ledger SEMI JOIN all_evidence_pairs USING (model, benchmark);

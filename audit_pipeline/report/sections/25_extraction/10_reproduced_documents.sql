@@ -10,6 +10,6 @@ SELECT documents.model, documents.benchmark, documents.place, cut(documents.docu
     documents.covered_set_apart, documents.longest_run, documents.log_p,
     documents.windows_compared, documents.n_held_out, finite(documents.p_value) AS p_value,
     finite(documents.q_bh) AS q_bh, finite(documents.grid_p_value) AS grid_p_value,
-    finite(documents.grid_q_bh) AS grid_q_bh, count(*) OVER (PARTITION BY documents.benchmark) AS in_all
-FROM extraction_documents AS documents WHERE documents.side = 'audited'
+    finite(documents.grid_q_bh) AS grid_q_bh, count(*) OVER (PARTITION BY documents.model, documents.benchmark) AS in_all
+FROM all_extraction_documents AS documents WHERE documents.side = 'audited'
 QUALIFY documents.place <= 150 ORDER BY documents.benchmark, documents.place;

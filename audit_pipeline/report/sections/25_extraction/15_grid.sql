@@ -14,12 +14,12 @@ WITH counted AS (
         count(*) FILTER (side = 'audited' AND reached > 0) AS reached,
         count(*) FILTER (side = 'held_out') AS held_out,
         count(*) FILTER (side = 'held_out' AND reached > 0) AS held_out_reached
-    FROM current_extraction_grid AS grid SEMI JOIN extraction_pairs USING (model, benchmark)
+    FROM current_extraction_grid AS grid SEMI JOIN all_extraction_pairs USING (model, benchmark)
     WHERE places > 0 GROUP BY ALL
 ), marked AS (
     SELECT *, temperature = 1 AND drawn_from = 'top-k 40' AS is_of_lengths,
-        bool_or(is_named) OVER (PARTITION BY benchmark, prefix_tokens, suffix_tokens) AS is_of_draws,
-        count(*) OVER (PARTITION BY benchmark) AS in_all
+        bool_or(is_named) OVER (PARTITION BY model, benchmark, prefix_tokens, suffix_tokens) AS is_of_draws,
+        count(*) OVER (PARTITION BY model, benchmark) AS in_all
     FROM counted
 )
 SELECT * FROM marked WHERE is_of_lengths OR is_of_draws

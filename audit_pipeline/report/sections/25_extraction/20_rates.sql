@@ -13,12 +13,12 @@ WITH listed AS (
             'n_reached': rates.n_reached,
             'reached': estimate(rates.reached, rates.reached_low, rates.reached_high)
         } ORDER BY rates.threshold NULLS LAST) AS rates
-    FROM current_extraction_rates AS rates SEMI JOIN extraction_pairs USING (model, benchmark)
+    FROM current_extraction_rates AS rates SEMI JOIN all_extraction_pairs USING (model, benchmark)
     WHERE rates.unit IN ('benchmark', 'collection')
     GROUP BY ALL
 )
 SELECT model, benchmark, unit, cut(name, 300) AS name, side, documents, characters, rates,
-    count(*) OVER (PARTITION BY benchmark) AS in_all
+    count(*) OVER (PARTITION BY model, benchmark) AS in_all
 FROM listed
-QUALIFY row_number() OVER (PARTITION BY benchmark ORDER BY unit <> 'benchmark', side, name) <= 40
+QUALIFY row_number() OVER (PARTITION BY model, benchmark ORDER BY unit <> 'benchmark', side, name) <= 40
 ORDER BY benchmark, unit <> 'benchmark', side, name;

@@ -16,9 +16,9 @@
 -- differs: true if the first choice differs; blanks around a word and parts of a letter are ignored
 WITH strongest AS (
     SELECT windows.* RENAME (place AS location), documents.title, row_number() OVER (
-        PARTITION BY windows.benchmark ORDER BY windows.log_p DESC, windows.document_id, windows.start
+        PARTITION BY windows.model, windows.benchmark ORDER BY windows.log_p DESC, windows.document_id, windows.start
     ) AS position
-    FROM current_extraction_windows AS windows JOIN extraction_documents AS documents
+    FROM current_extraction_windows AS windows JOIN all_extraction_documents AS documents
         USING (model, benchmark, document_id)
     WHERE windows.strength IS NOT NULL AND documents.side = 'audited'
     QUALIFY position <= 10
@@ -34,6 +34,6 @@ SELECT strongest.model, strongest.benchmark, position AS place, cut(strongest.do
     } FOR i IN range(1, CASE WHEN page.includes_text THEN len(suffix_pieces) ELSE 0 END + 1)] AS pieces,
     CASE WHEN page.includes_text THEN given_text END AS raw_given, array_to_string(suffix_pieces, '') AS raw_original,
     pairs.price AS raw_price, pairs.prefix_tokens + pairs.suffix_tokens AS raw_window
-FROM strongest JOIN extraction_pairs AS pairs USING (model, benchmark) CROSS JOIN page
+FROM strongest JOIN all_extraction_pairs AS pairs USING (model, benchmark) CROSS JOIN page
 LEFT JOIN documents USING (document_id)
 ORDER BY strongest.benchmark, position;
