@@ -151,12 +151,12 @@ def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     for name in ("b.mobi", "c.azw", "d.azw3", "e.MOBI", "f.xls"):
         (books / name).write_bytes(b"BOOKMOBI")
     convert, unknown = explain_unused_parts(inspect_user_files(UserFiles((books,))).unused)
-    assert convert == "b.mobi, c.azw, d.azw3 and 1 more: Kindle books cannot be read. Convert it to EPUB."
-    assert unknown.startswith("f.xls: its format is not one of .txt")
+    assert convert == "b.mobi, c.azw, d.azw3 and 1 more: Kindle books cannot be read. Convert them to EPUB."
+    assert unknown.startswith("f.xls: the file format is not one of .txt")
     (books / "a.txt").unlink()
     with pytest.raises(DataError) as raised:
         inspect_user_files(UserFiles((books,)))
-    assert str(raised.value).count("Convert it to EPUB") == 1
+    assert str(raised.value).count("Convert them to EPUB") == 1
 
 
 def both_sides(folder: Path, *, because: HeldOutReason | None = None) -> Inventory:

@@ -218,7 +218,9 @@ def test_after_three_failures_in_a_row_no_request_is_sent(server: BadServer, cli
     for path in ("/bad", "/bad", "/bad"):
         fails(path)
     asked = len(server.asked())
-    assert "not fetched after 3 failures in a row; the last failure: http" in fails("/other")
+    assert "not requested, because 3 requests in a row failed. Try again later. The last failure: http" in fails(
+        "/other"
+    )
     assert polite.get(f"{server.url}/good").content == b"fine"
     assert len(server.asked()) == asked
 
@@ -263,7 +265,9 @@ def test_a_killed_crawl_resumes_from_its_last_page(server: BadServer, tmp_path: 
 
 def test_a_damaged_cache_is_an_error(tmp_path: Path) -> None:
     (tmp_path / CACHE_NAME).write_bytes(b"this is no database, though it is long enough to be one" * 20)
-    with pytest.raises(SourceError, match=rf"{CACHE_NAME}: the cache cannot be used .*; if it is damaged, delete"):
+    with pytest.raises(
+        SourceError, match=rf"{CACHE_NAME}: the stored responses cannot be used .*. If the file is damaged, delete"
+    ):
         PoliteClient(tmp_path, Politeness("ann@example.org"))
 
 

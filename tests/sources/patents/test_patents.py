@@ -90,18 +90,18 @@ def test_unusable_pages_are_counted_by_reason(tmp_path: Path) -> None:
     assert [document.name for document in found.documents] == ["CN112345678A"]
     assert found.missing == ()
     assert reasons(found) == {
-        "contradictory publication dates": 2,
-        "no publication date": 1,
-        "not the source of a patent page": 1,
-        "not a patent of CN": 1,
+        "the patent has different publication dates": 2,
+        "the patent has no publication date": 1,
+        NOT_A_PATENT: 1,
+        "the patent is from US, which is not in patents.countries (CN)": 1,
         "200 characters or fewer": 1,
         "fewer than 30% Chinese characters": 1,
         "more than 50% of its 13-character sequences repeat": 1,
-        "no Chinese text": 1,
-        "markup within markup": 1,
+        "the patent has no text in these parts": 1,
+        "the text has more than 8 layers of markup within markup": 1,
     }
     assert (
-        LeftOut("contradiction1.html", "contradictory publication dates: 2021-02-09 and 2021-02-10") in found.left_out
+        LeftOut("contradiction1.html", "the patent has different publication dates: 2021-02-09 and 2021-02-10") in found.left_out
     )
 
 

@@ -86,9 +86,9 @@ def test_pages_of_a_category_and_its_subcategories(wiki: BadServer, tmp_path: Pa
     assert fetched.documents[0].url == "https://en.wikipedia.org/w/index.php?curid=1&oldid=12"
     assert fetched.documents[0].date_kind == "first revision"
     assert {item.part: item.reason for item in fetched.left_out} == {
-        "API: 1 (List of floods in 2023)": "a timeline or list, according to its title",
-        "API: 1 (2023 flood)": "a redirect",
-        "API: 1 (Gone)": "deleted, or without a visible revision",
+        "API: 1 of the pages (List of floods in 2023)": "the title matches wikipedia.left_out_title",
+        "API: 1 of the pages (2023 flood)": "the page is a redirect",
+        "API: 1 of the pages (Gone)": "the page is deleted or has no visible revision",
     }
     agent = wiki.requests[0].headers["User-Agent"]
     assert agent.startswith("corpus-audit/")
@@ -101,7 +101,9 @@ def test_depth_and_most_pages(wiki: BadServer, tmp_path: Path) -> None:
     assert [one.name for one in fetch_pages(wiki, tmp_path / "a", depth=0).documents] == ["1"]
     few = fetch_pages(wiki, tmp_path / "b", most_pages=1)
     assert [one.name for one in few.documents] == ["1"]
-    assert ("API: 3", "not fetched: most_pages is 1") in {(item.part, item.reason) for item in few.left_out}
+    assert ("API: 3 of the pages", "not fetched, because wikipedia.most_pages is 1") in {
+        (item.part, item.reason) for item in few.left_out
+    }
 
 
 def test_a_second_fetch_reuses_the_responses_for_days_kept(wiki: BadServer, tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_requests_to_a_busy_server_are_repeated_after_the_requested_pause(wiki: 
     fetched = fetch_pages(wiki, tmp_path, pauses, most_pages=2, depth=0)
     assert [page.name for page in fetched.documents] == []  # five attempts, and the category is missing
     assert fetched.missing[0].collection == "events"
-    assert "not a response of the API" in fetched.missing[0].reason
+    assert "not a result of the MediaWiki API" in fetched.missing[0].reason
     assert [pause for pause in pauses if pause > 1] == [5, 3]
     assert [one.name for one in fetch_pages(wiki, tmp_path).documents] == ["1", "2"]
 
@@ -158,7 +160,7 @@ def test_an_unavailable_page_is_a_missing_part(wiki: BadServer, tmp_path: Path) 
 @pytest.mark.parametrize("strange", [[], {"query": []}, "<html>"])
 def test_responses_of_another_form_are_refused(strange: object) -> None:
     page = FetchedPage("http://wiki/w/api.php", json.dumps(strange).encode())
-    assert find_refusal(page) == "the response is not a response of the API"
+    assert find_refusal(page) == "the response is not a result of the MediaWiki API"
 
 
 def test_pages_without_text_are_counted(wiki: BadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
