@@ -21,8 +21,8 @@ from audit_pipeline.readers.text_rows import (
     RowFile,
     Skipped,
     UnusableRowError,
-    column_names,
     explain_unusable_text,
+    list_columns,
 )
 from audit_pipeline.splits.shared_text import build_comparison_key, find_texts_on_both_sides, normalise_text
 from audit_pipeline.store.paths import DataPaths
@@ -240,7 +240,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
 
 
 def _require_columns(file: RowFile, origin: str, columns: Sequence[str | None]) -> None:
-    present = column_names(file.rows)
+    present = list_columns(file.rows)
     for column in columns:
         if column is not None and column not in present:
             raise DataError(f"{origin}: no column '{column}'; the columns are: {', '.join(present) or 'none'}")

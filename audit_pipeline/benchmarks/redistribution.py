@@ -12,7 +12,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, get_token
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.hub_faults import HubDataUnreachableError, hub_faults_as_errors
+from audit_pipeline.readers.hub_faults import HubDataUnreachableError, convert_hub_errors
 
 # A licence statement can have several parts, such as "MIT (package); public domain text".
 _PART_SEPARATOR = re.compile(r"\s*(?:;|\bAND\b)\s*")
@@ -79,7 +79,7 @@ def push(folder: Path, name: str) -> str:
     """
     api = HfApi()
     instead = f"or use the files in {folder}"
-    with hub_faults_as_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
+    with convert_hub_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
         api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
         commit = api.upload_folder(
             repo_id=name,

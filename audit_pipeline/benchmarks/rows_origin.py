@@ -203,7 +203,7 @@ def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) 
     paths: list[Path] = []
     for file in files:
         advice = _suggest_local_folder(settings.path_variable, file)
-        with _hub_faults_as_errors(hub, revision, advice):
+        with _convert_hub_errors(hub, revision, advice):
             try:
                 paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=commit)))
             except RemoteEntryNotFoundError as error:
@@ -273,10 +273,10 @@ def _read_file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
     return OriginRows(file, origin, {"files": {str(path): compute_file_digest(path) for path in paths}})
 
 
-def _hub_faults_as_errors(hub: str, revision: str | None, advice: str) -> AbstractContextManager[None]:
-    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
+def _convert_hub_errors(hub: str, revision: str | None, advice: str) -> AbstractContextManager[None]:
+    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, convert_hub_errors  # noqa: PLC0415
 
-    return hub_faults_as_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError)
+    return convert_hub_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError)
 
 
 def _suggest_local_folder(path_variable: str | None, file: str) -> str:
@@ -290,7 +290,7 @@ def _resolve_commit(hub: str, revision: str | None, advice: str) -> str:
     """Return the current commit of ``revision``, or the last known commit if the hub must not be queried."""
     from huggingface_hub import resolve_revision  # noqa: PLC0415
 
-    with _hub_faults_as_errors(hub, revision, advice):
+    with _convert_hub_errors(hub, revision, advice):
         return resolve_revision(hub, repo_type="dataset", revision=revision).resolved
 
 
@@ -303,7 +303,7 @@ def _require_hub_access(hub: str, commit: str, advice: str) -> None:
     from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
-    with _hub_faults_as_errors(hub, commit, advice):
+    with _convert_hub_errors(hub, commit, advice):
         try:
             hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
         except EntryNotFoundError:

@@ -222,6 +222,6 @@ def collect(items: Iterable[FetchedItem]) -> FetchedDocuments:
     return FetchedDocuments(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def document_id(source: str, document: Document) -> str:
+def build_document_id(source: str, document: Document) -> str:
     """Return the identity of a document: source:collection:name."""
     return f"{source}:{document.collection}:{document.name}"

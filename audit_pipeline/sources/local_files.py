@@ -54,8 +54,8 @@ class LocalFilesSettings(base.SourceSection):
     )
     date_column: Text | None = Field(
         default=None,
-        description="column with the date of first publication, such as 2024-05-31, 2024-05 or 2024; None: rows have no "
-        "date",
+        description="column with the date of first publication, such as 2024-05-31, 2024-05 or 2024; None: the rows "
+        "have no date",
     )
     edition_dates: bool = Field(
         default=False,
@@ -211,7 +211,7 @@ def _read_row_documents(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> Iterator[base.FetchedItem]:
     file = read_rows(path)
-    columns = text_rows.column_names(file.rows)
+    columns = text_rows.list_columns(file.rows)
     text_column = text_rows.choose_column(path, columns, settings.text_column)
     for column in (settings.title_column, settings.date_column, settings.group_column):
         if column is not None and column not in columns:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, FetchedDocuments, LeftOut, MissingPart, collect, document_id
+from audit_pipeline.sources.base import Document, FetchedDocuments, LeftOut, MissingPart, build_document_id, collect
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, table_from_rows, write_json
@@ -160,7 +160,7 @@ def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
 
 
 def _build_row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
-    identity = document_id(source, document)
+    identity = build_document_id(source, document)
     return {
         "document_id": identity,
         "source": source,
@@ -186,7 +186,7 @@ def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> t
     unique: dict[str, Document] = {}
     duplicates: list[LeftOut] = []
     for document in documents:
-        identity = document_id(source, document)
+        identity = build_document_id(source, document)
         if identity in unique:
             duplicates.append(
                 LeftOut(identity, "this document is skipped, because an earlier document has the same name")

@@ -141,7 +141,7 @@ def test_standard_input_and_a_data_set_on_disk(score: Score, out: Path, tmp_path
     assert "2 texts: 2 from the cache, 0 computed" in result.stderr
     assert scores_of(out) == saved
     refused = CliRunner().invoke(main, base, input=bytes(range(256)))
-    assert "standard input: is not text, but must contain lines of JSON" in error_of(refused)
+    assert "standard input: the input is not text, but must consist of lines of JSON" in error_of(refused)
 
 
 def test_a_second_call_loads_no_model_and_no_heavy_package(
@@ -278,4 +278,4 @@ def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> No
         unlabelled["no_auroc"]
         == "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
     )
-    assert "1 label(s) with an unknown spelling, treated as unknown: 'maybe' (1); valid labels are" in result.stderr
+    assert "1 label(s) have an unknown spelling (treated as unknown): 'maybe' (1). Valid labels are" in result.stderr

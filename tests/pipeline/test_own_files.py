@@ -110,7 +110,7 @@ def test_unreadable_files_are_an_error_with_the_first_reasons(tmp_path: Path) ->
         inspect_user_files(UserFiles((folder,)))
     for number in range(5):
         (folder / f"{number}.pdf").write_bytes(b"%PDF")
-    with pytest.raises(DataError, match=r"0\.pdf: is damaged, or is not a PDF") as raised:
+    with pytest.raises(DataError, match=r"0\.pdf: the file is damaged or not a PDF") as raised:
         inspect_user_files(UserFiles((folder,)))
     assert "\n" not in str(raised.value)
 

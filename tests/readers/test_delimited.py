@@ -65,7 +65,7 @@ def test_a_header_of_two_columns_is_never_read_as_one(tmp_path: Path) -> None:
 def test_quotes_of_a_tsv_file_may_be_ordinary_characters(tmp_path: Path) -> None:
     lone = 'text\tlabel\n"Hello\t1\nsaid "she"\t0\n'
     assert rows_of(tmp_path, lone, "t.tsv") == [('"Hello', "1"), ('said "she"', "0")]
-    assert "a tab between fields and nothing quoted" in str(open_rows(tmp_path / "t.tsv").note)
+    assert "a tab between fields and no quotes" in str(open_rows(tmp_path / "t.tsv").note)
     quoted = 'text\tlabel\n"two\nlines"\t1\n'
     assert rows_of(tmp_path, quoted, "t.tsv") == [("two\nlines", "1")]
     assert rows_of(tmp_path, "text;x\nonly one, column\n", "t.tsv") == [("only one, column",)]

@@ -46,7 +46,7 @@ def test_values_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
     found = read_rows(written(tmp_path, "t.json", '[{"text": "a"}, 7, "b", null, [1], {"text": "c"}]'))
     assert [(row.location, row.index) for row in found.rows] == [("t.json:1", 0), ("t.json:6", 5)]
     assert [row.reason for row in found.skipped] == [
-        f"not a JSON object but {kind}" for kind in ("int", "str", "NoneType", "list")
+        f"the row is not a JSON object, but has the type {kind}" for kind in ("int", "str", "NoneType", "list")
     ]
     assert [dict(row.values) for row in read_rows(tmp_path / "t.json", "text").rows][1] == {"text": "b"}
 
@@ -76,7 +76,7 @@ def test_rows_with_invalid_unicode_are_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_broken_and_too_deep_arrays_are_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataError, match=r"t\.json: is not readable JSON: .*. Write the file again"):
+    with pytest.raises(DataError, match=r"t\.json: the file is not valid JSON: .*. Correct the file"):
         read_rows(written(tmp_path, "t.json", content))
 
 

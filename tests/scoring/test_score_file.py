@@ -202,7 +202,7 @@ def test_an_interrupted_run_keeps_the_finished_passes(
 def test_a_truncated_file_writes_no_table(score: Score, tmp_path: Path, out: Path) -> None:
     rows = [{"text": f"text {number}"} for number in range(8)]
     file = written(tmp_path, "t.json", json.dumps(rows)[:-20])
-    with pytest.raises(DataError, match=r"t\.json: is not readable JSON"):
+    with pytest.raises(DataError, match=r"t\.json: the file is not valid JSON"):
         score(file, ["loss"], bounds=FEW)
     assert not out.exists()
 

@@ -99,7 +99,7 @@ def test_irregular_files_are_reported_with_their_kind(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pdf")
     fetched = fetch_local_files(settings(tmp_path))
     assert [document.name for document in fetched.documents] == ["folder.txt/inner.txt"]
-    circle = "a link to itself or in a circle"
+    circle = "a link that leads back to itself"
     assert reasons(fetched) == {
         **dict.fromkeys(("back.txt", "self.txt", "there.txt"), circle),
         "zero.jsonl": "a device",

@@ -234,7 +234,7 @@ def test_a_missing_project_does_not_affect_the_others(three_projects: FakeIndex,
     fetched = collect(fetch(ReleaseNotesSettings(projects=("pytest", "sqlalchemy")), tmp_path))
     assert {document.collection for document in fetched.documents} == {"sqlalchemy"}
     (missing,) = fetched.missing
-    assert (missing.part, missing.reason) == ("pytest", "pytest: the package index has no such project")
+    assert (missing.part, missing.reason) == ("pytest", "pytest: the package index has no project with this name")
     assert missing.can_contain("pytest", "9.0.0")
     assert not missing.can_contain("sqlalchemy", "2.0.1")
 

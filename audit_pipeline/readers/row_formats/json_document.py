@@ -108,9 +108,9 @@ def _extract_columns(content: Mapping[str, object]) -> Sequence[Sequence[object]
 
 
 class _ArrayParser:
-    """A parser of a JSON array that never has the whole array in memory.
+    """A parser of a JSON array that never loads the whole array into memory.
 
-    The json module parses only whole documents. So this class gives its decoder the text of one value at a time.
+    The json module parses only whole documents. So this class passes the text of one value at a time to its decoder.
     """
 
     def __init__(self, file: InputFile, text: io.TextIOWrapper) -> None:
@@ -187,8 +187,8 @@ class _ArrayParser:
         position = self._n_released + self._position + 1
         return UnreadableFileError(
             self._file.path,
-            f"is not readable JSON: {reason}, in the value that begins at character {position:,}. "
-            "Write the file again.",
+            f"the file is not valid JSON: {reason}. The value with this error begins at character {position:,}. "
+            "Correct the file.",
         )
 
 

@@ -35,10 +35,10 @@ _UNREAD_TAGS = """
 title script style audio video object iframe frameset button select datalist nav rp param
 """
 _NAMED_TAGS = {
-    "rt": "ruby annotations",
-    "svg": "drawings and formulas, which are not read",
-    "math": "drawings and formulas, which are not read",
-    "canvas": "drawings and formulas, which are not read",
+    "rt": "ruby annotations are not read",
+    "svg": "drawings and formulas are not read",
+    "math": "drawings and formulas are not read",
+    "canvas": "drawings and formulas are not read",
 }
 _BLOCK_TAGS = """
 address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure footer

@@ -48,7 +48,8 @@ _MIN_LETTERS = 0.7
 _MIN_DISTINCT = 14
 _MIN_USES = 5
 _MIN_FOLLOWING = 0.7
-# Mean log-probabilities of letter pairs, in nats. Hardly any readable text is below _UNLIKELY, most are above _LIKELY.
+# Mean log-probabilities of letter pairs, in nats. Hardly any readable text is below _UNLIKELY. Most readable texts are
+# above _LIKELY.
 _UNLIKELY = -6.7
 _LIKELY = -6.0
 _MIN_GAIN = 1.0
@@ -79,15 +80,15 @@ def explain_illegible(text: str) -> str | None:
         text = "\n".join(text[begin : begin + _PIECE_CHARACTERS] for begin in begins)
     size = sum(map(len, text.split()))
     if count_illegible_characters(text) > _MAX_NO_CHARACTERS * size:
-        return "control, private-use or replacement characters in place of letters"
+        return "the text contains control, private-use or replacement characters instead of letters"
     if size < MIN_CHARACTERS:
         return None
     if sum(map(len, _GLYPH_NAME.findall(text))) > _MAX_GLYPH_NAMES * size:
-        return "names or numbers of glyphs in place of letters"
+        return "the text contains names or numbers of glyphs instead of letters"
     if not text.isascii() and (_is_mojibake(text, size) or _is_mixed(text)):
-        return "letters of another encoding than the file's"
+        return "the letters belong to another encoding than that of the file"
     if _has_unlikely_letters(_RUN.sub(r"\1", text)):
-        return "letters that form words of no language"
+        return "the letters form words of no language"
     return None
 
 
@@ -97,14 +98,17 @@ def count_illegible_characters(text: str) -> int:
 
 
 def find_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
-    """Return a problem (size, reason) that names the characters that belong to no script, or an empty tuple."""
+    """Return a tuple of one problem about the characters that belong to no script, or an empty tuple.
+
+    The problem consists of the number of characters and a message.
+    """
     counts = Counter(_NO_CHARACTER.findall(text))
     if not counts:
         return ()
     listed = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counts.most_common(_MAX_NAMED))
     if len(counts) > _MAX_NAMED:
         listed += f" and {len(counts) - _MAX_NAMED} more"
-    reason = f"kept in the text although they stand for unknown letters, which changes every score: {listed}"
+    reason = f"they stand for unknown letters, but stay in the text, which changes every score: {listed}"
     return ((format_count(counts.total(), "character"), reason),)
 
 

@@ -148,7 +148,7 @@ def describe_left_out_matter(
         chapters: Name and number of words of each chapter that is front or back matter.
     """
     problems: list[tuple[str, str]] = []
-    frame = ("frame of Project Gutenberg", book_lines.frame_words)
+    frame = ("header and licence of Project Gutenberg", book_lines.frame_words)
     matter: list[tuple[str, int]] = []
     total = 0
     for name, n_words in (*chapters, *book_lines.matter, frame):
@@ -162,7 +162,7 @@ def describe_left_out_matter(
             listed += f"; {len(matter) - _MAX_NAMED_PARTS:,} more"
         problems.append(("front and back matter", f"{total:,} words are skipped: {listed}"))
     for title, n_words in book_lines.other_books:
-        name = title or "without a title"
+        name = title or "a book without a title"
         reason = f"{name}, {n_words:,} words, is skipped. Save each book as a separate file."
         problems.append(("another book in the same file", reason))
     return tuple(problems)

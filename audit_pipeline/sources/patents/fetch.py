@@ -16,7 +16,7 @@ from pathlib import Path
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.file_bytes import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
-from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
+from audit_pipeline.readers.text_rows import Row, explain_invalid_unicode, list_columns
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.local_files import walk_files
 from audit_pipeline.sources.patents import record
@@ -66,7 +66,7 @@ def _read_patents(
     path: Path, countries: Sequence[str], parts: Sequence[record.Part], today: date
 ) -> Iterator[PatentItem]:
     file = read_rows(path)
-    columns = column_names(file.rows)
+    columns = list_columns(file.rows)
     missing_columns = [name for name in (*_REQUIRED_COLUMNS, *parts) if name not in columns]
     if missing_columns:
         listed = ", ".join(missing_columns)

@@ -76,9 +76,9 @@ def test_a_compressed_bomb_is_skipped_and_a_book_of_bombs_is_refused(
         patch.setattr(module, "_MAX_MEMBER_BYTES", 100_000)
         epub = read(content)
     assert texts(epub) == ["Text."]
-    assert epub.problems == (("OPS/bomb.xhtml", "its uncompressed size exceeds 100,000 bytes"),)
+    assert epub.problems == (("OPS/bomb.xhtml", "the uncompressed size of the file exceeds 100,000 bytes"),)
     monkeypatch.setattr(module, "_MAX_UNPACKED_BYTES", 500_000)
-    with pytest.raises(EpubError, match="its uncompressed size exceeds 500,000 bytes"):
+    with pytest.raises(EpubError, match="the uncompressed size of the EPUB exceeds 500,000 bytes"):
         read(book({"a.xhtml": bomb, "b.xhtml": bomb}))
 
 
@@ -88,10 +88,10 @@ def test_a_compressed_bomb_is_skipped_and_a_book_of_bombs_is_refused(
         ("../../etc/passwd", "is missing in the EPUB"),
         ("..\\..\\x.xhtml", "is missing in the EPUB"),
         ("/etc/passwd", "is missing in the EPUB"),
-        ("file:///etc/passwd", "outside the EPUB (an address)"),
-        ("https://example.org/x.xhtml", "outside the EPUB (an address)"),
-        ("http://[x.xhtml", "its address is invalid"),
-        ("", "without a path"),
+        ("file:///etc/passwd", "the file is outside the EPUB"),
+        ("https://example.org/x.xhtml", "the file is outside the EPUB"),
+        ("http://[x.xhtml", "the address of the file is invalid"),
+        ("", "the address of the file has no path"),
         ("absent.xhtml", "is missing in the EPUB"),
     ],
 )
@@ -115,8 +115,8 @@ def test_invalid_entries_of_the_spine_are_skipped_with_the_reason() -> None:
     assert texts(epub) == ["Text."]
     assert dict(epub.problems) == {
         "OPS/a.xhtml": "occurs twice in the reading order",
-        "nobody": "in the reading order, but not in the list of files",
-        "OPS/f.otf": "not text but font/otf",
+        "nobody": "the reading order contains this file, but the list of files does not",
+        "OPS/f.otf": "the type of the file is not text: font/otf",
         "OPS/b.xhtml": "not in the reading order",
     }
 
@@ -125,8 +125,11 @@ def test_invalid_entries_of_the_spine_are_skipped_with_the_reason() -> None:
     ("content", "reason"),
     [
         (b"just bytes", "is not a readable zip file"),
-        (packed({"OPS/book.opf": "<package/>"}), r"is not an EPUB: META-INF/container\.xml is missing"),
-        (packed({"META-INF/container.xml": "<container><rootfile"}), r"container\.xml: broken XML"),
+        (
+            packed({"OPS/book.opf": "<package/>"}),
+            r"the file is not an EPUB, because META-INF/container\.xml is missing",
+        ),
+        (packed({"META-INF/container.xml": "<container><rootfile"}), r"container\.xml is not valid XML"),
         (packed({"META-INF/container.xml": "<container/>"}), "names no package file"),
         (
             packed({"META-INF/container.xml": '<c><rootfile full-path="http://x.opf"/></c>'}),
@@ -134,7 +137,10 @@ def test_invalid_entries_of_the_spine_are_skipped_with_the_reason() -> None:
         ),
         (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: is missing in the EPUB"),
         (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package><manifest>"}), "broken XML"),
-        (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package/>"}), "no chapter can be read"),
+        (
+            packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package/>"}),
+            "no chapter of the EPUB can be read",
+        ),
         (
             packed(
                 {
@@ -185,7 +191,7 @@ def test_chapters_are_decoded_in_their_declared_encoding() -> None:
     assert texts(epub) == ["café"] * 3
     assert dict(epub.problems) == {
         "OPS/bad.xhtml": "invalid UTF-8 at byte 7",
-        "OPS/odd.xhtml": "in an unknown encoding, klingon",
+        "OPS/odd.xhtml": "the file has the unknown encoding klingon",
     }
 
 

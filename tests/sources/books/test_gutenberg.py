@@ -175,7 +175,7 @@ def test_books_are_fetched_with_dates_licences_and_reasons(mirror: BadServer, tm
         "gutenberg 20 (The Sea)",
         "gutenberg 7!front and back matter",
     ]
-    assert "frame of Project Gutenberg (" in got.left_out[2].reason
+    assert "header and licence of Project Gutenberg (" in got.left_out[2].reason
     assert "has no year of first publication" in got.left_out[3].reason
 
     first = len(mirror.asked())

@@ -92,7 +92,10 @@ def test_unusable_pages_are_counted_by_reason(tmp_path: Path) -> None:
     assert reasons(found) == {
         "the patent has different publication dates": 2,
         "the patent has no publication date": 1,
-        NOT_A_PATENT: 1,
+        (
+            "the file is not a page of Google Patents as the server sends it. Save the page with wget, not in a "
+            "browser."
+        ): 1,
         "the patent is from US, which is not in patents.countries (CN)": 1,
         "200 characters or fewer": 1,
         "fewer than 30% Chinese characters": 1,
@@ -101,7 +104,8 @@ def test_unusable_pages_are_counted_by_reason(tmp_path: Path) -> None:
         "the text has more than 8 layers of markup within markup": 1,
     }
     assert (
-        LeftOut("contradiction1.html", "the patent has different publication dates: 2021-02-09 and 2021-02-10") in found.left_out
+        LeftOut("contradiction1.html", "the patent has different publication dates: 2021-02-09 and 2021-02-10")
+        in found.left_out
     )
 
 
