@@ -45,7 +45,8 @@ class Skipped:
     Attributes:
         location: The location of the row for messages, such as ``texts.jsonl:3``.
         index: The position among all rows of the file, from 0.
-        reason: The reason for skipping it.
+        reason: The reason for skipping it. The version of labelled rows includes the reasons, so that a changed wording
+            makes built benchmarks stale.
     """
 
     location: str
@@ -231,11 +232,11 @@ def read_text(values: Mapping[str, object], column: str) -> str:
         UnusableRowError: If the column is missing or its value is not a usable text.
     """
     if column not in values:
-        raise UnusableRowError(f"the row has no column '{column}'")
+        raise UnusableRowError(f"no column '{column}'")
     value = values[column]
     problem = explain_unusable_text(value)
     if problem is not None or not isinstance(value, str):
-        raise UnusableRowError(f"the column '{column}' {problem}")
+        raise UnusableRowError(f"column '{column}' {problem}")
     return value
 
 
@@ -273,7 +274,7 @@ def explain_unusable_text(value: object) -> str | None:
     if value is None:
         return "is null"
     if not isinstance(value, str):
-        return f"is not a text, but has the type {type(value).__name__}"
+        return f"is not a string but {type(value).__name__}"
     if not value.strip():
         return EMPTY
     n_illegible = count_illegible_characters(value)
@@ -288,7 +289,7 @@ def explain_invalid_unicode(value: str) -> str | None:
         if not value.isascii():
             value.encode()
     except UnicodeEncodeError as error:
-        return f"is not valid Unicode, because it contains a lone surrogate after {error.start} characters"
+        return f"is not valid Unicode: lone surrogate at character {error.start}"
     return None
 
 

@@ -122,7 +122,7 @@ def read_archive_releases(project: Project, archive: Archive) -> Iterator[base.F
         try:
             pages[name] = files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            yield base.MissingPart(f"{project.collection}/{name}", describe_invalid_bytes(error))
+            yield base.MissingPart(f"{project.collection}/{name}", f"the file contains {describe_invalid_bytes(error)}")
     titles = _collect_titles(pages, project)
     for name in filter(project.is_notes, pages):
         for release in project.parse_releases(name.removeprefix(project.documentation), pages[name]):

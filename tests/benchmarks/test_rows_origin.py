@@ -67,7 +67,7 @@ def test_files_are_read_one_after_another_and_numbered_through(tmp_path: Path) -
     assert [(row.index, row.reason) for row in found.file.skipped] == [
         (
             2,
-            "the row is not a JSON object, but has the type list",
+            "not a JSON object but list",
         )
     ]
     assert found.provenance["files"] == {str(first): sha256(first), str(second): sha256(second)}

@@ -60,7 +60,7 @@ def test_unusable_rows_are_reported_with_their_side(tmp_path: Path) -> None:
     report = build(spec, DataPaths(tmp_path / "data"), "run")
     name = "arxiv_ngram_13_0.8.jsonl"
     assert {entry.location: entry.reason for entry in report.skipped} == {
-        f"members {name}:4": "the row is not a JSON object, but has the type int",
+        f"members {name}:4": "not a JSON object but int",
         f"members {name}:5": "column 'text' is empty",
         f"members {name}:6": "the same text occurs elsewhere with another label",
         f"members {name}:7": "the same as an earlier row",

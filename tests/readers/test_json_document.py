@@ -46,7 +46,7 @@ def test_values_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
     found = read_rows(written(tmp_path, "t.json", '[{"text": "a"}, 7, "b", null, [1], {"text": "c"}]'))
     assert [(row.location, row.index) for row in found.rows] == [("t.json:1", 0), ("t.json:6", 5)]
     assert [row.reason for row in found.skipped] == [
-        f"the row is not a JSON object, but has the type {kind}" for kind in ("int", "str", "NoneType", "list")
+        f"not a JSON object but {kind}" for kind in ("int", "str", "NoneType", "list")
     ]
     assert [dict(row.values) for row in read_rows(tmp_path / "t.json", "text").rows][1] == {"text": "b"}
 

@@ -55,8 +55,8 @@ def test_bad_rows_of_jsonl_are_skipped_with_the_reason(tmp_path: Path) -> None:
         ("t.jsonl:10", 8),
     ]
     reasons = [row.reason for row in skipped]
-    assert reasons[0].startswith("the line is not valid JSON: ")
-    assert reasons[1] == "the row is not a JSON object, but has the type list"
+    assert reasons[0].startswith("broken JSON: ")
+    assert reasons[1] == "not a JSON object but list"
     assert reasons[2] == "no column 'input'"
     assert reasons[3] == "column 'input' is null"
     assert reasons[4] == "column 'input' is not a string but int"

@@ -114,7 +114,7 @@ def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entri
         try:
             yield Row(location, index, batch.slice(number, 1).to_pylist()[0])
         except UnicodeDecodeError as error:
-            yield Skipped(location, index, f"a value contains {describe_invalid_bytes(error)}")
+            yield Skipped(location, index, f"{describe_invalid_bytes(error)} of a value")
         except (ValueError, OverflowError) as error:
             yield Skipped(location, index, f"a value cannot be read: {to_one_line(error)}")
 

@@ -286,14 +286,14 @@ def _read_header(file: file_bytes.InputFile, records: Iterator[_Record]) -> list
 def _build_row(file: file_bytes.InputFile, index: int, header: Sequence[str], record: _Record) -> Row | Skipped:
     location = f"{file.name}:{record.line}"
     if record.problem is not None:
-        reason = f"the row is not valid CSV: {record.problem}"
+        reason = f"broken CSV: {record.problem}"
         if record.last_line > record.line:
-            reason += f" (lines {record.line} to {record.last_line})"
+            reason += f", lines {record.line} to {record.last_line}"
         return Skipped(location, index, reason)
     if len(record.fields) != len(header):
-        return Skipped(location, index, f"the row has {len(record.fields)} fields, but the header has {len(header)}")
+        return Skipped(location, index, f"has {len(record.fields)} fields, but the header has {len(header)}")
     if any(map(explain_invalid_unicode, record.fields)):
-        return Skipped(location, index, "the row contains invalid UTF-8")
+        return Skipped(location, index, "invalid UTF-8")
     return Row(location, index, {name: field for name, field in zip(header, record.fields, strict=True) if name})
 
 

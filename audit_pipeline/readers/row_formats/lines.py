@@ -33,7 +33,7 @@ def open_text_lines(file: InputFile) -> RowStream:
                 try:
                     yield Row(location, index, {TXT_COLUMN: line.decode()})
                 except UnicodeDecodeError as error:
-                    yield Skipped(location, index, f"the line contains {describe_invalid_bytes(error)}")
+                    yield Skipped(location, index, f"{describe_invalid_bytes(error)} of the line")
 
     return RowStream(file, read, columns=(TXT_COLUMN,))
 
@@ -51,11 +51,11 @@ def parse_json_row(line: bytes, location: str, index: int, string_lines: str | N
     try:
         value = json.loads(line.decode())
     except UnicodeDecodeError as error:
-        return Skipped(location, index, f"the line contains {describe_invalid_bytes(error)}")
+        return Skipped(location, index, f"{describe_invalid_bytes(error)} of the line")
     except json.JSONDecodeError as error:
-        return Skipped(location, index, f"the line is not valid JSON: {error.msg} at character {error.pos + 1}")
+        return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
     except (ValueError, RecursionError) as error:
-        return Skipped(location, index, f"the line cannot be read as JSON: {error}")
+        return Skipped(location, index, f"unreadable JSON: {error}")
     return build_json_row(value, location, index, string_lines)
 
 
@@ -65,7 +65,7 @@ def build_json_row(value: object, location: str, index: int, string_lines: str |
         return Row(location, index, value)
     if string_lines is not None and isinstance(value, str):
         return Row(location, index, {string_lines: value})
-    return Skipped(location, index, f"the row is not a JSON object, but has the type {type(value).__name__}")
+    return Skipped(location, index, f"not a JSON object but {type(value).__name__}")
 
 
 FORMATS = (

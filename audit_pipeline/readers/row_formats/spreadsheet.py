@@ -21,8 +21,8 @@ from audit_pipeline.readers.text_rows import USUAL_TEXT_COLUMNS, Row, Skipped, U
 if TYPE_CHECKING:
     from audit_pipeline.readers.sheet_metadata import SheetMetadata
 
-_HIDDEN_ROW = "the row is hidden. Show the row to include it."
-_REPEATED_HEADER = "the row repeats the header"
+_HIDDEN_ROW = "is hidden. Show the row to include it."
+_REPEATED_HEADER = "repeats the header"
 # Number of non-blank rows that are searched for the header.
 _SEARCHED_ROWS = 10
 

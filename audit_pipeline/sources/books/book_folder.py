@@ -265,7 +265,8 @@ def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
         text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
         raise UnusableDocumentError(
-            f"{describe_invalid_bytes(error)}. Save the file as UTF-8, or enter latin-1 in the column 'encoding' of "
+            f"the file contains {describe_invalid_bytes(error)}. Save it as UTF-8, or enter latin-1 in the column "
+            "'encoding' of "
             "its row."
         ) from error
     return clean_book_text(text)

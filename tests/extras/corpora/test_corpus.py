@@ -140,7 +140,7 @@ def test_a_broken_line_of_a_data_set_skips_one_document(hub_files: list[str]) ->
     assert [item for item in found if isinstance(item, str)] == TEXTS * 3
     assert [item.reason.split(":")[0] for item in found if isinstance(item, Skipped)] == [
         "broken JSON",
-        "the row is not a JSON object, but has the type list",
+        "not a JSON object but list",
         "column 'text' is null",
     ]
 

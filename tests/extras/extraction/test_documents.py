@@ -43,9 +43,8 @@ def test_a_folder_has_the_documents_and_skipped_files_of_check(tmp_path: Path) -
         "g.mobi": "Kindle books cannot be read. Convert them to EPUB.",
         "h.pdf": (
             "h.pdf: no text can be extracted (1 of 1 pages: these pages contain no text, only pictures (a scan?) or "
-            "nothing). "
-        )
-        "Run text recognition first.",
+            "nothing). Run text recognition first."
+        ),
     }
 
 

@@ -123,13 +123,14 @@ def test_every_skipped_file_and_row_is_reported(tmp_path: Path) -> None:
     undescribed = "no row of books.csv or books.jsonl has the date of this book. Add a row with 'file' and 'published'."
     assert reasons(got) == {
         "bad.txt": (
-            "invalid UTF-8 at byte 4. Save the file as UTF-8, or enter latin-1 in the column 'encoding' of its row."
+            "the file contains invalid UTF-8 at byte 4. Save it as UTF-8, or enter latin-1 in the column 'encoding' of "
+            "its row."
         ),
         "zero.txt": "the file contains a zero byte (after 1 characters), so it is not a text file",
         "wide.txt": "the file is in UTF-16. Save it as UTF-8.",
         "matter.txt": "the book has no text apart from front and back matter",
-        "drm.epub": "is copy-protected (META-INF/encryption.xml). Use a copy without protection.",
-        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 4",
+        "drm.epub": "the book is copy-protected (META-INF/encryption.xml). Use a copy without protection.",
+        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "the file contains invalid UTF-8 at byte 4",
         "old.mobi": "the file format is not one of .txt, .epub",
         "cover.jpg": "the file format is not one of .txt, .epub",
         "nobody.txt": undescribed,

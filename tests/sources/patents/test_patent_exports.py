@@ -81,7 +81,7 @@ def test_unusable_rows_are_reported_with_their_reason(tmp_path: Path) -> None:
     assert len(patents) == 2
     assert missing == {}
     assert left_out == {
-        "rows.jsonl:13": "the row cannot be read: the line is not valid JSON: Expecting property name enclosed in double quotes at character 2",  # noqa: E501
+        "rows.jsonl:13": "the row cannot be read: broken JSON: Expecting property name enclosed in double quotes at character 2",  # noqa: E501
         "rows.jsonl:5": "publication_number is not a publication number: 'unknown'",
         "CN112345678A in rows.jsonl:6": "the patent has no publication date",
         "CN112345678A in rows.jsonl:7": "the patent has no priority date",
