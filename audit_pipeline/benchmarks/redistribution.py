@@ -38,8 +38,8 @@ OTHER = "other"
 def allows_redistribution(licence: str) -> bool:
     """Return True if everybody may redistribute texts under ``licence``, under the conditions of the licence.
 
-    The result is False if that is uncertain. Examples are unknown licences, licences for non-commercial use or for some
-    countries only, and licences that forbid changed texts such as windows.
+    The result is False if the permission is uncertain. Examples are unknown licences, licences for non-commercial use
+    or for some countries only, and licences that forbid changed texts such as windows.
     """
     return all(_FREE.fullmatch(_REMARK.sub("", part).strip()) for part in _PART_SEPARATOR.split(licence.strip()))
 

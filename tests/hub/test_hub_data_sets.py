@@ -121,7 +121,7 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
         "none_4": "the data set maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN",
         "revision_4": "the data set maker/open has no revision v9",
         "split_4": "split test of the data set maker/open cannot be read (",
-        "file_4": "the data set maker/open holds no file data/test.jsonl; correct files",
+        "file_4": "the data set maker/open contains no file data/test.jsonl: correct files",
         "script_4": "split train of the data set maker/script cannot be read (Dataset scripts are no longer supported",
     }
     asked = (*expected, "good_4", "subset_4", ("gated_4", STRANGER))

@@ -233,7 +233,7 @@ def test_a_damaged_gz_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(b'{"input": "text"}\n' * 5000)
     damaged = packed[:60] + bytes(byte ^ 255 for byte in packed[60:80]) + packed[80:]
     for content in (packed[: len(packed) // 2], b"not compressed at all", damaged):
-        with pytest.raises(DataError, match=r"t.jsonl.gz: is not a readable .gz file"):
+        with pytest.raises(DataError, match=r"t.jsonl.gz: the file is not a readable .gz file"):
             read_rows(written(tmp_path, "t.jsonl.gz", content))
     assert len(read_rows(written(tmp_path, "t.jsonl.gz", packed)).rows) == 5000
 

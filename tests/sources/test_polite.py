@@ -96,7 +96,7 @@ def test_a_longer_requested_pause_is_an_error(server: BadServer, client: Client,
 def test_lasting_errors_are_neither_repeated_nor_cached(server: BadServer, client: Client, status: int) -> None:
     server.serve("/page", fault(status), Answer(b"fine"))
     polite = client(obey_robots=False)
-    with pytest.raises(FetchError, match=f"the server answered {status}") as caught:
+    with pytest.raises(FetchError, match=f"the server responded with status {status}") as caught:
         polite.get(f"{server.url}/page")
     assert caught.value.status == status
     assert len(server.asked()) == 1
