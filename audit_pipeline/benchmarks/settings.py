@@ -247,8 +247,8 @@ class FamilySettings(StrictSettings):
     )
     dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="upper bound of a token's calibrated probability in DC-PDD; None: 0.01 (10 for BookMIA: Zhang et al. "
-        "2024)",
+        description="upper bound of a token's calibrated probability in DC-PDD; None: 0.01 (10 for BookMIA: Zhang et "
+        "al. 2024)",
     )
     combined: Annotated[tuple[Text, ...], Field(min_length=2), Distinct] | None = Field(
         default=None,

@@ -59,7 +59,7 @@ class RetryableError(HttpError):
 
 
 class DamagedResponseError(RetryableError):
-    """An error for a compressed response that is truncated, corrupt, or in an encoding that the client did not accept."""
+    """An error for a compressed response that is truncated, corrupt, or in an encoding that was not requested."""
 
 
 class OversizedResponseError(HttpError):

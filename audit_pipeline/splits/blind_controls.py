@@ -159,8 +159,8 @@ def split_folds_by_group(
 ) -> Folds:
     """Split labelled examples (labels 0 or 1) into folds that keep each group together.
 
-    The result does not depend on the order of the examples. If there are fewer than 200 examples, or if a side
-    has fewer than 5 groups, the result has no folds, and ``reason`` contains the reason.
+    The result does not depend on the order of the examples. There are no folds if there are fewer than 200
+    examples, or if a side has fewer than 5 groups. ``reason`` then contains the reason.
 
     Raises:
         DataError: If the arguments differ in length.

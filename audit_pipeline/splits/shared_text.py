@@ -198,8 +198,8 @@ def normalise_words(text: str) -> str:
 def build_comparison_key(text: str) -> str:
     """Return a string that is equal for different spellings of one text.
 
-    The key holds the words of :func:`normalise_words` without blanks, because line wrapping can cut words and Chinese has
-    no blanks. Separators between two digits and minus signs remain: 1.5 is not 15.
+    The key consists of the words of :func:`normalise_words` without blanks, because line wrapping can cut words and
+    Chinese has no blanks. Separators between two digits and minus signs remain, so that 1.5 is not 15.
     """
     normalised = _SIGN.sub("−", normalise_text(text))
     parts = _BETWEEN_DIGITS.split(normalised)

@@ -162,7 +162,7 @@ def test_an_empty_side_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"all 4 labelled rows of .* are members"):
         built(lay_out(tmp_path, article("m", 1), article("o", 1)))
     torn = {4: article("n", 0)[4], 8: article("n", 1)[8]}
-    with pytest.raises(DataError, match="holds no non-member text, so no input can be joined"):
+    with pytest.raises(DataError, match="contains no non-member text, so no input can be joined"):
         built(lay_out(tmp_path, article("m", 1), torn))
 
 

@@ -103,7 +103,9 @@ def test_blank_texts_and_failing_filters_are_reported(tmp_path: Path) -> None:
     reasons = {entry.location: entry.reason for entry in report.skipped}
     assert reasons["test.jsonl:1"] == "its text is empty"
     assert reasons["test.jsonl:2"].startswith("the template cannot be filled: can only concatenate list")
-    with pytest.raises(DataError, match=r"none of its 3 rows .*the first, test.jsonl:1: .*'nothing' is undefined"):
+    with pytest.raises(
+        DataError, match=r"none of the 3 rows .*The first row is test.jsonl:1: .*'nothing' is undefined"
+    ):
         built(tmp_path, rows, template="{{ nothing }}")
 
 
@@ -127,7 +129,7 @@ def test_where_selects_rows_and_counts_the_others(tmp_path: Path) -> None:
     assert report.skipped == ()
     with pytest.raises(DataError, match="no column 'language'; the columns are: question, answer"):
         built(tmp_path, ITEMS, template=BOOLQ, where={"language": "en"})
-    with pytest.raises(DataError, match="none of its 0 rows can be used; 3 other rows are not selected by `where`"):
+    with pytest.raises(DataError, match=r"none of the 0 rows can be used\. 3 other rows are not selected by `where`"):
         built(tmp_path, ITEMS, template=BOOLQ, where={"id": "z"})
 
 

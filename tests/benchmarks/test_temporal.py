@@ -294,7 +294,7 @@ def test_matching_selects_similar_texts() -> None:
     assert (matched["per_side"], matched["texts_to_choose_from"]) == (11, 24)
     assert list(matched["achieved"]) == ["before", "at_random", "after", "after_by_all"]
     assert [one["n"] for one in matched["achieved"].values()] == [24, 22, 22, 22]
-    assert "24 labelled examples, it needs 200" in matched["achieved"]["before"]["method"]
+    assert "there are 24 labelled examples, but 200 are required" in matched["achieved"]["before"]["method"]
     assert not pool.notes
 
 

@@ -45,7 +45,11 @@ def score(workspace: Workspace, out: Path) -> Score:
 def test_unusable_files_are_refused(workspace: Workspace, score: Score, out: Path, tmp_path: Path) -> None:
     for name, content, message in (
         ("missing.jsonl", None, "no such file"),
-        ("bad.jsonl", b'{"input": \n[1]\n', "none of its 2 rows can be used. The first is bad.jsonl:1: broken JSON"),
+        (
+            "bad.jsonl",
+            b'{"input": \n[1]\n',
+            "none of the 2 rows can be used. The first row is bad.jsonl:1: broken JSON",
+        ),
         ("torn.parquet", b"PAR1 torn", "not a readable Parquet file"),
     ):
         if content is not None:

@@ -182,5 +182,5 @@ def test_a_required_version_is_requested_once(fake_index: FakeIndex, tmp_path: P
     with pytest.raises(SourceError, match=r"lists no wheel of version 3\.0"):
         fetch_wheel("demo", fake_index.index, tmp_path, "3.0")
     fake_index.stop()
-    with pytest.raises(SourceError, match="demo: no usable response"):
+    with pytest.raises(SourceError, match="demo: the package index returned no usable response"):
         fetch_wheel("demo", fake_index.index, tmp_path, "2.0")

@@ -89,10 +89,10 @@ def test_folders_without_one_intact_data_set_are_refused(tmp_path: Path) -> None
     state = json.loads((saved / "state.json").read_text())
     outside = write_rows(tmp_path / "secret.arrow", ROWS)
     for content, message in (
-        ("{", r"its state\.json cannot be read"),
-        ("[" * 100_000, r"its state\.json cannot be read"),
-        ("[]", r"its state\.json has no valid list '"),
-        ('{"_data_files": [{"filename": 5}]}', r"its state\.json has no valid list '"),
+        ("{", r"the file state\.json of the data set cannot be read"),
+        ("[" * 100_000, r"the file state\.json of the data set cannot be read"),
+        ("[]", r"the file state\.json of the data set has no valid list '"),
+        ('{"_data_files": [{"filename": 5}]}', r"the file state\.json of the data set has no valid list '"),
         (json.dumps({**state, "_data_files": [{"filename": "gone.arrow"}]}), "is not a readable Arrow file"),
         (json.dumps({**state, "_data_files": [{"filename": f"../{outside.name}"}]}), "is not a readable Arrow file"),
         ('{"_data_files": []}', "the file contains no rows"),
@@ -159,13 +159,13 @@ def test_standard_input_is_lines_of_json_and_can_be_read_repeatedly(monkeypatch:
     ("content", "message"),
     [
         (b"", "standard input: the file contains no rows"),
-        (b"PAR1 and so on", "none of its 1 rows can be used. The first is standard input:1: broken JSON"),
+        (b"PAR1 and so on", "none of the 1 rows can be used. The first row is standard input:1: broken JSON"),
         (
             gzip.compress(b'{"text": "a"}', mtime=0),
             "the input is not text, but must consist of lines of JSON. For other formats name a file instead of -",
         ),
         ("{}".encode("utf-16"), "is in UTF-16. Save it as UTF-8."),
-        (b"text,label\nhello,1\n", "none of its 2 rows can be used. The first is standard input:1: broken JSON"),
+        (b"text,label\nhello,1\n", "none of the 2 rows can be used. The first row is standard input:1: broken JSON"),
     ],
 )
 def test_standard_input_without_json_is_refused(monkeypatch: pytest.MonkeyPatch, content: bytes, message: str) -> None:

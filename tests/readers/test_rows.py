@@ -187,11 +187,11 @@ def test_the_text_column_is_detected_if_the_user_names_none(tmp_path: Path) -> N
 
 def test_a_file_without_usable_rows_is_refused_with_the_first_reason(tmp_path: Path) -> None:
     broken = written(tmp_path, "t.jsonl", "{\n{\n{\n")
-    with pytest.raises(DataError, match=r"none of its 3 rows can be used. The first is t\.jsonl:1: broken JSON"):
+    with pytest.raises(DataError, match=r"none of the 3 rows can be used. The first row is t\.jsonl:1: broken JSON"):
         read_rows(broken)
     blank = written(tmp_path, "b.jsonl", '{"text": " "}\n{"text": null}\n')
     with pytest.raises(
-        DataError, match=r"none of its 2 rows can be used. The first is b\.jsonl:1: column 'text' is emp"
+        DataError, match=r"none of the 2 rows can be used. The first row is b\.jsonl:1: column 'text' is emp"
     ):
         read_texts(blank, "text")
 
@@ -212,7 +212,7 @@ def test_every_row_is_read_or_skipped_once(values: list[str], tmp_path_factory: 
     usable = [value for value in values if explain_unusable_text(value) is None]
     for path in (jsonl, table, parquet):
         if not usable:
-            with pytest.raises(DataError, match="none of its"):
+            with pytest.raises(DataError, match="none of the"):
                 read_texts(path, "text")
             continue
         texts, skipped = read_texts(path, "text")

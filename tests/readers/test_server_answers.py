@@ -139,7 +139,7 @@ def test_the_client_of_single_requests_limits_redacts_and_classifies(server: Bad
         for path, message in (
             ("cut", "the connection failed"),
             ("slow", "the server did not respond in time"),
-            ("busy", "answered 503"),
+            ("busy", "responded with status 503"),
         ):
             with pytest.raises(RetryableError, match=message) as error:
                 client.request("GET", f"{server.url}/{path}")

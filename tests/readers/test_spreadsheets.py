@@ -73,7 +73,7 @@ def test_damaged_spreadsheets_are_refused(tmp_path: Path, suffix: str) -> None:
     encrypted = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000)
     for content in (b"", b"PK\3\4", whole[: len(whole) // 2], whole[:300] + bytes(200) + whole[500:], encrypted):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=rf"t\{suffix}: is (not a readable spreadsheet \(.+\)|locked)"):
+        with pytest.raises(DataError, match=rf"t\{suffix}: the file is (not a readable spreadsheet \(.+\)|locked)"):
             read_rows(path)
 
 
@@ -122,7 +122,7 @@ def test_hidden_rows_are_skipped_and_the_other_rows_keep_their_numbers(tmp_path:
 
 def test_a_sheet_whose_rows_are_all_hidden_is_refused(tmp_path: Path) -> None:
     write_sheet_xml(tmp_path / "t.xlsx", _cells(1, "text", more=' hidden="1"') + _cells(2, "a", more=' hidden="1"'))
-    with pytest.raises(DataError, match=r"all of its rows are hidden\. Show the rows to include them."):
+    with pytest.raises(DataError, match=r"all rows are hidden\. Show the rows to include them."):
         read_rows(tmp_path / "t.xlsx")
 
 
@@ -130,7 +130,7 @@ def test_a_sheet_whose_rows_are_all_hidden_is_refused(tmp_path: Path) -> None:
 def test_hidden_sheets_are_reported_and_the_visible_sheet_is_read(tmp_path: Path, state: str) -> None:
     path = tmp_path / "t.xlsx"
     write_sheet_xml(path, _cells(1, "text") + _cells(2, "a"), _cells(1, "text") + _cells(2, "b"), state=state)
-    reason = "is hidden. Show the sheet to include it."
+    reason = "the sheet is hidden. Show the sheet to include it."
     assert _read(path) == ([{"text": "a"}], [], {"sheet B": reason})
     write_sheet_xml(path, "", _cells(1, "text") + _cells(2, "b"), state=state)
     with pytest.raises(DataError, match=r"all sheets with content are hidden \(B\). Show the sheet"):
@@ -199,7 +199,9 @@ def test_errors_and_formulas_without_a_value_are_reported(tmp_path: Path) -> Non
     assert found == [{"text": "a", "n": ""}]
     assert remarks == {
         "1 cell(s) (A2)": "these cells contain an error such as #REF! instead of a value",
-        "2 cell(s) (B2, B3)": "a formula without a stored value. Open the file in a spreadsheet program and save it.",
+        "2 cell(s) (B2, B3)": (
+            "these cells contain a formula without a stored value. Open the file in a spreadsheet program and save it."
+        ),
     }
 
 

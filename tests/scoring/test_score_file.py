@@ -269,7 +269,7 @@ def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> Non
 
 
 def test_a_file_without_a_usable_row_writes_nothing(score: Score, tmp_path: Path, out: Path) -> None:
-    with pytest.raises(DataError, match="none of its 2 rows can be used"):
+    with pytest.raises(DataError, match="none of the 2 rows can be used"):
         score(written(tmp_path, "t.jsonl", "{\n}"))
     assert not out.exists()
     assert not (tmp_path / "data").exists()

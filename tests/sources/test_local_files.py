@@ -77,7 +77,7 @@ def test_a_folder_with_files_of_every_kind(tmp_path: Path) -> None:
     assert reasons(fetched) == {
         "away": "the folder is a link, and links to folders are not followed",
         "away.txt": "the file is a link to a place outside the folder",
-        "blank.txt": "its text is empty",
+        "blank.txt": "the text is empty",
         "rows.jsonl#1": "rows.jsonl:2: column 'text' is not a string but int",
         "cover.jpg": f"the file format is not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}",
     }
@@ -165,7 +165,7 @@ def test_control_characters_in_names_are_escaped(tmp_path: Path, name: str, show
 def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     Path(os.fsdecode(bytes(tmp_path) + b"/bad\xff.txt")).write_text("A text.")
     fetched = fetch_local_files(settings(tmp_path))
-    assert reasons(fetched) == {r"bad\udcff.txt": "a name that is not UTF-8"}
+    assert reasons(fetched) == {r"bad\udcff.txt": "the name of the file is not UTF-8. Rename the file."}
     assert [name for name, _, _ in list_file_stamps(tmp_path)] == [rf"{tmp_path.name}/bad\udcff.txt"]
 
 
@@ -174,7 +174,7 @@ def test_of_two_names_that_are_printed_alike_one_is_skipped(tmp_path: Path) -> N
         (tmp_path / name).write_text(f"The text of {name!r}.")
     fetched = fetch_local_files(settings(tmp_path))
     assert len(fetched.documents) == 1
-    assert "Rename one of them" in reasons(fetched)[r"a\nb.txt"]
+    assert "Rename one of the two files" in reasons(fetched)[r"a\nb.txt"]
 
 
 def test_columns_dates_and_groups(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_retry_after_as_a_date(server: BadServer, client: Client, pauses: list[f
 
 def test_a_longer_requested_pause_is_an_error(server: BadServer, client: Client, pauses: list[float]) -> None:
     server.serve("/page", fault(429, retry_after=3600), Answer(b"fine"))
-    with pytest.raises(FetchError, match="answered 429, and requests a pause of 3600 s"):
+    with pytest.raises(FetchError, match="responded with status 429, and requests a pause of 3600 s"):
         client(obey_robots=False).get(f"{server.url}/page")
     assert len(server.asked()) == 1
     assert pauses == []
@@ -108,7 +108,7 @@ def test_an_unreachable_server_is_an_error(server: BadServer, client: Client, tm
     server.stop()
     with pytest.raises(FetchError, match="the server cannot be reached"):
         client(attempts=2, obey_robots=False).get(url)
-    with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
+    with pytest.raises(FetchError, match=r"robots\.txt cannot be read"):
         client(attempts=1).get(url)
 
 
@@ -163,7 +163,7 @@ def test_an_unreachable_robots_txt_forbids_all_pages(server: BadServer, client: 
     server.serve("/page", Answer(b"fine"))
     polite = client(attempts=2)
     for _ in range(2):
-        with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
+        with pytest.raises(FetchError, match=r"robots\.txt cannot be read"):
             polite.get(f"{server.url}/page")
     assert server.asked(robots_too=True) == ["/robots.txt", "/robots.txt"]
 

@@ -27,7 +27,7 @@ def test_the_shipped_file_lists_the_defaults() -> None:
     assert {name for name, given in shipped.sections.items() if given != all_sources()[name].settings()} == {"passages"}
     # Only the file lists the passages.
     ready = shipped.for_source("passages").missing_setting, PassagesSettings().missing_setting
-    assert ready == (None, "set passages.files in config/sources.yaml")
+    assert ready == (None, "set passages.files in config/sources.yaml to the files and passages to read")
 
 
 def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

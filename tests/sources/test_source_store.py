@@ -123,7 +123,7 @@ def test_broken_earlier_documents_do_not_stop_a_fetch(paths: DataPaths) -> None:
         DAY_2,
     )
     assert report.documents == 1
-    assert [item.part for item in report.missing] == ["b", "documents of earlier runs"]
+    assert [item.part for item in report.missing] == ["b", "documents of earlier fetches"]
 
 
 def test_the_first_of_several_documents_of_one_name_is_used(paths: DataPaths) -> None:

@@ -157,7 +157,9 @@ def test_each_folder_may_have_metadata_and_broken_metadata_keeps_documents(tmp_p
         ("a/book.txt", "Book a"),
         ("b/book.txt", "Book b"),
     ]
-    assert [item.reason for item in got.left_out] == ["an earlier row describes the same file: books.csv:2"]
+    assert [item.reason for item in got.left_out] == [
+        "this row is skipped, because an earlier row describes the same file: books.csv:2"
+    ]
     (tmp_path / "b" / "books.csv").write_text("")
     broken = read(tmp_path)
     assert [document.name for document in broken.documents] == ["a/book.txt"]

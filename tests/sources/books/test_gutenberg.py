@@ -88,7 +88,7 @@ def test_the_catalogue() -> None:
 
 @pytest.mark.parametrize("text", ["", "<html>Not found</html>", "a,b\n1,2\n"])
 def test_other_texts_than_the_catalogue_are_refused(text: str) -> None:
-    with pytest.raises(SourceError, match=r"no column .*Text#"):
+    with pytest.raises(SourceError, match=r"lacks these columns: .*Text#"):
         list(read_catalogue(text))
 
 

@@ -52,8 +52,8 @@ def test_only_the_address_of_the_patent_itself_is_used() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"published": None, "events": []}, "no publication date"),
-        ({"priority": None, "events": []}, "no priority date"),
+        ({"published": None, "events": []}, "the patent has no publication date"),
+        ({"priority": None, "events": []}, "the patent has no priority date"),
         ({"meta_published": "2021-02-10"}, "the patent has different publication dates: 2021-02-09 and 2021-02-10"),
         ({"shown_published": "2021-03-09"}, "the patent has different publication dates: 2021-02-09 and 2021-03-09"),
         (

@@ -115,7 +115,7 @@ def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
     assert "本发明涉及照明。" in document.text.split("\n")
     found = fetch_all(tmp_path, pages=folder, cleaning={"more_than_characters": 5000})
     assert found.documents == ()
-    assert reasons(found) == {"5000 characters or fewer": 1}
+    assert reasons(found) == {f"the text has only {len(document.text)} characters; more than 5000 are required": 1}
 
 
 def test_documents_of_missing_inputs_stay(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_lasting_error_of_the_api_is_not_repeated(wiki: BadServer, tmp_path: P
 def test_an_empty_category_is_reported(wiki: BadServer, tmp_path: Path) -> None:
     fetched = fetch_pages(wiki, tmp_path, categories=("No such thing",))
     assert [(item.part, item.reason) for item in fetched.left_out] == [
-        ("Category:No such thing", "the category is empty or does not exist")
+        ("Category:No such thing", "the category is empty or does not exist. Check its name in wikipedia.categories.")
     ]
 
 
@@ -165,7 +165,10 @@ def test_responses_of_another_form_are_refused(strange: object) -> None:
 
 def test_pages_without_text_are_counted(wiki: BadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PAGES["1"], "extract", "References\nA book")
-    assert LeftOut("API: 1 (2023 Orla floods)", "its text is empty") in fetch_pages(wiki, tmp_path, depth=0).left_out
+    assert (
+        LeftOut("API: 1 of the pages (2023 Orla floods)", "the text is empty")
+        in fetch_pages(wiki, tmp_path, depth=0).left_out
+    )
 
 
 def test_a_text_ends_at_its_references() -> None:
@@ -177,8 +180,8 @@ def test_a_text_ends_at_its_references() -> None:
 @pytest.mark.parametrize(
     ("settings", "instruction"),
     [
-        ({}, "set wikipedia.categories"),
-        ({"categories": ("2023 events",)}, "set wikipedia.contact to your e-mail address"),
+        ({}, "in config/sources.yaml, set wikipedia.categories"),
+        ({"categories": ("2023 events",)}, "in config/sources.yaml, set wikipedia.contact to your e-mail address"),
         ({"categories": ("2023 events",), "contact": "ann@example.org"}, ""),
     ],
 )
