@@ -278,7 +278,7 @@ def _require_same_benchmarks(
                 skipped = drawn.skipped[0]
                 raise DataError(
                     f"{spec.name} cannot be exported: {len(drawn.skipped)} of its texts cannot be read "
-                    f"from the export. The first is {skipped.location}: {skipped.reason}"
+                    f"from the export. The first text is {skipped.location}: {skipped.reason}"
                 )
             read_digests.append(compute_content_digest(drawn.examples))
     if sorted(read_digests) != digests:

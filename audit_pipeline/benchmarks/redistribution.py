@@ -67,7 +67,7 @@ def require_hub_name_and_token(name: str) -> None:
         )
 
 
-def push(folder: Path, name: str) -> str:
+def upload_export(folder: Path, name: str) -> str:
     """Upload the export in ``folder`` to the hub as the data set ``name``, in one commit, and return its address.
 
     A new data set is private. Its owner can make it public on the hub. In an existing data set, the card and data/ are

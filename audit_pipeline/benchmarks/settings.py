@@ -297,7 +297,7 @@ class DocumentsSettings(FamilySettings):
     )
     windows_per_document: Count = Field(description="maximum number of texts per document")
     language: Language | None = Field(
-        default=None, description="use only documents in this language (ISO 639-1); None: all"
+        default=None, description="use only documents in this language (ISO 639-1); None: all languages"
     )
 
     @property

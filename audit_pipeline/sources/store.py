@@ -152,7 +152,7 @@ def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
     """Return a text with the first three reasons why there are no documents, and the number of further reasons."""
     reasons = [f"{item.part}: {item.reason}" for item in unused]
     if not reasons:
-        return "its fetch returned nothing. Check its section in config/sources.yaml."
+        return "the fetch returned nothing. Check its section in config/sources.yaml."
     summary = "; ".join(reasons[:_MAX_REASONS])
     if len(reasons) > _MAX_REASONS:
         summary += f" (and {len(reasons) - _MAX_REASONS} more)"

@@ -59,7 +59,9 @@ class WikipediaSettings(base.SourceSection):
         default=1,
         description="number of levels of subcategories whose pages are fetched, too; 0: only the categories themselves",
     )
-    most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="maximum number of pages")
+    most_pages: Annotated[int, Field(ge=1)] = Field(
+        default=1000, description="maximum number of pages; further pages are skipped and counted"
+    )
     contact: Text | None = Field(
         default=None,
         description="your e-mail address or web page, so that the site can reach you; it is sent with every request",
@@ -267,7 +269,7 @@ def remove_tail_sections(text: str) -> str:
     return "\n".join(lines).strip()
 
 
-def find_refusal(page: FetchedPage) -> str | None:
+def find_retry_reason(page: FetchedPage) -> str | None:
     """Return the reason for repeating a request after an invalid response, or None if the response is valid.
 
     Raises:
@@ -305,7 +307,7 @@ def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | Non
     address = api or f"https://{settings.language}.wikipedia.org/w/api.php"
 
     def iterate_documents() -> Iterator[base.FetchedItem]:
-        with PoliteClient(downloads / NAME, politeness, find_refusal=find_refusal) as client:
+        with PoliteClient(downloads / NAME, politeness, find_retry_reason=find_retry_reason) as client:
             yield from iterate_api_pages(settings, client, address)
 
     return iterate_documents()

@@ -159,7 +159,9 @@ def build_control_rows(
     """Return one row per control with its own verdict, and a row for the strongest control if there is one."""
     rows = [_build_control_row(MEASURE, control, control.method, assessed_split) for control in controls]
     if strongest is not None:
-        highest = "the highest of the controls, so above chance a little more often than any one of them"
+        highest = (
+            "the highest AUROC of the controls, which exceeds chance a little more often than the AUROC of one control"
+        )
         rows.append(_build_control_row(WORST, strongest, f"{highest}; {strongest.method}", assessed_split))
     return rows
 

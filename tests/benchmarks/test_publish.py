@@ -264,7 +264,9 @@ def test_a_shelf_is_exported_and_read(tmp_path: Path) -> None:
 
 def test_a_repeated_text_is_refused(tmp_path: Path) -> None:
     rows = [*FOUR, example(FOUR[0]["text"], 1, document_id="elsewhere", group="elsewhere")]
-    with pytest.raises(DataError, match=r"1 of its texts cannot be read from the export\. The first is .* the same as"):
+    with pytest.raises(
+        DataError, match=r"1 of its texts cannot be read from the export\. The first text is .* the same as"
+    ):
         write([built_of(rows, tmp_path / "data")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -206,7 +206,7 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
         "these dates cannot be read, so their texts have no date (rows.jsonl:4: 'c. 2021' is not a readable date). "
         "Write dates as 2024-05-31, 2024-05 or 2024."
     )
-    assert found["rows.jsonl#5"] == "rows.jsonl:6: column 'book' names no group"
+    assert found["rows.jsonl#5"] == "rows.jsonl:6: the column 'book' is empty, so the row has no group"
     assert found["rows.jsonl#6"] == "rows.jsonl:7: column 'book' is not a string but list"
     assert "lone surrogate" in found["rows.jsonl#7"]
     assert found["rows.jsonl#8"] == "rows.jsonl:9: no column 'body'"

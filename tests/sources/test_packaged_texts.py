@@ -55,7 +55,7 @@ def test_passages_are_read_from_a_pinned_wheel(configured: FakeIndex, tmp_path: 
     assert first.text == "In the beginning was the song. And the song was long."
     assert second.text == f"{first.text}\nIn the end was the word."
     assert fetched.left_out == (
-        LeftOut("songs:No song", "songs/book.py does not contain the words of 'begins' followed by those of 'ends'"),
+        LeftOut("songs:No song", "songs/book.py does not contain the text of 'begins' followed by the text of 'ends'"),
     )
     assert fetched.missing == ()
 

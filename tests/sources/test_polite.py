@@ -32,12 +32,14 @@ def client(tmp_path: Path, pauses: list[float]) -> Iterator[Client]:
     """Yield a function that opens a client of one folder. Pauses are added to ``pauses``."""
     open_clients: list[PoliteClient] = []
 
-    def make(find_refusal: Callable[[FetchedPage], str | None] = lambda page: None, **how: object) -> PoliteClient:
+    def make(find_retry_reason: Callable[[FetchedPage], str | None] = lambda page: None, **how: object) -> PoliteClient:
         for client in open_clients:
             client.close()
         values = {"contact": "ann@example.org", "seconds_between": 0, "timeout": 5, **how}
         open_clients.append(
-            PoliteClient(tmp_path / "cache", Politeness(**values), find_refusal=find_refusal, sleep=pauses.append)
+            PoliteClient(
+                tmp_path / "cache", Politeness(**values), find_retry_reason=find_retry_reason, sleep=pauses.append
+            )
         )
         return open_clients[-1]
 
@@ -179,13 +181,13 @@ def test_pauses_hold_across_clients_and_cached_pages_need_none(server: BadServer
 
 
 def test_refused_responses_are_repeated_and_not_cached(server: BadServer, client: Client, pauses: list[float]) -> None:
-    def find_refusal(page: FetchedPage) -> str | None:
+    def find_retry_reason(page: FetchedPage) -> str | None:
         if page.content == b"error":
             raise FetchError(page.url, "no such category")
         return "the server is busy" if page.content == b"busy" else None
 
     server.serve("/api", Answer(b"busy"), Answer(b"busy", headers={"Retry-After": "5"}), Answer(b"fine"))
-    polite = client(find_refusal, obey_robots=False, attempts=2)
+    polite = client(find_retry_reason, obey_robots=False, attempts=2)
     with pytest.raises(FetchError, match=r"the server is busy \(after 2 attempts\)"):
         polite.get(f"{server.url}/api")
     assert polite.get(f"{server.url}/api").content == b"fine"

@@ -32,7 +32,7 @@ from audit_pipeline.readers.whole_files.document import (
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.gutenberg_frame import count_text_words
 from audit_pipeline.readers.whole_files.html import SECTION_GAP, Prose, extract_prose
-from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.legibility import explain_illegible
 
 ChapterKind: TypeAlias = Literal["text", "perhaps matter", "matter"]
 _Problems: TypeAlias = tuple[tuple[str, str], ...]
@@ -260,7 +260,7 @@ def _has_matter_file_name(chapter: Chapter, prose: Prose) -> bool:
 def _has_chapter_heading(prose: Prose) -> bool:
     """Return True if a chapter starts with a heading such as "Chapter 3" and is not a list of chapters."""
     page = _build_page(prose)
-    if page.words < matter_pages.RUNNING_WORDS or page.is_numbered_list or page.is_contents:
+    if page.n_words < matter_pages.RUNNING_WORDS or page.is_numbered_list or page.is_contents:
         return False
     for heading in (prose.heading, page.heading):
         title = heading.strip(" *_")
@@ -271,7 +271,7 @@ def _has_chapter_heading(prose: Prose) -> bool:
 
 def _is_story(prose: Prose) -> bool:
     page = _build_page(prose)
-    if page.words < matter_pages.RUNNING_WORDS or page.is_notice or page.is_contents or page.is_numbered_list:
+    if page.n_words < matter_pages.RUNNING_WORDS or page.is_notice or page.is_contents or page.is_numbered_list:
         return False
     return page.has_sentences
 

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.file_bytes import describe_invalid_bytes, read_regular_file, require_regular_file
-from audit_pipeline.readers.whole_files.legible import (
+from audit_pipeline.readers.whole_files.legibility import (
     REPAIRS,
     explain_illegible,
     find_unknown_characters,

@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup, NavigableString, PageElement, Tag, XMLParsedAsHTM
 
 from audit_pipeline.readers.charsets import decode_page_file
 from audit_pipeline.readers.whole_files.document import MEBIBYTE, NO_LINES, UNSEEN, WholeDocument, describe_unread
-from audit_pipeline.readers.whole_files.legible import REPAIRS
+from audit_pipeline.readers.whole_files.legibility import REPAIRS
 from audit_pipeline.readers.whole_files.visibility import StyleSheetReader, find_styles
 
 # Typesetters insert zero-width characters. They identify an edition, not a text.

@@ -39,7 +39,7 @@ from audit_pipeline.readers.whole_files.document import (
     describe_unread,
     format_page_label,
 )
-from audit_pipeline.readers.whole_files.legible import REPAIRS, explain_illegible
+from audit_pipeline.readers.whole_files.legibility import REPAIRS, explain_illegible
 from audit_pipeline.readers.whole_files.pdf_visibility import remove_unseen_text
 
 _NO_TEXT = "these pages contain no text, only pictures (a scan?) or nothing"

@@ -23,7 +23,7 @@ from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_u
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
-from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.legibility import explain_illegible
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.local_files import walk_files

@@ -37,7 +37,9 @@ class GutenbergSettings(SourceSection):
     bookshelves: tuple[Text, ...] = Field(
         default=(), description="fetch books whose bookshelves contain one of these texts; empty: all bookshelves"
     )
-    limit: Annotated[int, Field(ge=1)] = Field(default=100, description="maximum number of books")
+    limit: Annotated[int, Field(ge=1)] = Field(
+        default=100, description="maximum number of books; further books are skipped and counted"
+    )
     seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
         default=2.0, description="pause between two requests, in seconds"
     )
@@ -87,7 +89,7 @@ class BooksSettings(SourceSection):
         if self.folder is None and self.gutenberg.mirror is None:
             return (
                 f"set books.folder in config/{FILE_NAME} to a folder of .txt and .epub files with a books.csv, "
-                "or books.gutenberg.mirror and books.contact"
+                "or set books.gutenberg.mirror and books.contact for books of Project Gutenberg"
             )
         return None
 

@@ -109,7 +109,7 @@ class PoliteClient:
         folder: Path,
         politeness: Politeness,
         *,
-        find_refusal: Callable[[FetchedPage], str | None] = lambda page: None,
+        find_retry_reason: Callable[[FetchedPage], str | None] = lambda page: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wait until no other process uses the folder, and open its cache.
@@ -117,7 +117,7 @@ class PoliteClient:
         Args:
             folder: Folder of the cache.
             politeness: Identity, pauses and limits of the crawl.
-            find_refusal: Function that returns the reason why a response with status 200 is not the page, such as "the
+            find_retry_reason: Function that returns the reason why a response with status 200 is not the page, such as "the
                 server is busy", or None if the response is the page. If there is a reason, the request is repeated as
                 after the status 503. The function may raise FetchError if a repetition is useless.
             sleep: Function that pauses. Tests replace it.
@@ -138,7 +138,7 @@ class PoliteClient:
         self._session.headers.update({"User-Agent": politeness.user_agent, "Accept-Encoding": ACCEPTED_ENCODING})
         client = HttpClient(timeout_seconds=politeness.timeout, max_bytes=_MAX_BYTES)
         pacer = Pacer(folder / "last_request", sleep)
-        adapter = _PoliteAdapter(client, self._session, politeness, pacer, find_refusal, sleep)
+        adapter = _PoliteAdapter(client, self._session, politeness, pacer, find_retry_reason, sleep)
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, adapter)
 
@@ -183,8 +183,8 @@ class PoliteClient:
 
     def _build_cache_error(self, error: Exception) -> SourceError:
         return SourceError(
-            f"{self._cache}: the stored responses cannot be used ({error}). If the file is damaged, delete it. They "
-            "are then fetched again."
+            f"{self._cache}: the stored responses cannot be used ({error}). If the file is damaged, delete it. "
+            "Then the pages are fetched again."
         )
 
 
@@ -197,14 +197,14 @@ class _PoliteAdapter(ClientAdapter):
         session: CachedSession,
         politeness: Politeness,
         pacer: Pacer,
-        find_refusal: Callable[[FetchedPage], str | None],
+        find_retry_reason: Callable[[FetchedPage], str | None],
         sleep: Callable[[float], None],
     ) -> None:
         super().__init__(client)
         self._session = session
         self._politeness = politeness
         self._pacer = pacer
-        self._find_refusal = find_refusal
+        self._find_retry_reason = find_retry_reason
         # The first retry waits for twice the usual pause.
         policy = RetryPolicy(politeness.attempts, 2 * politeness.seconds_between, politeness.max_pause_seconds)
         self._retry = build_retryer(policy, sleep=sleep)
@@ -310,7 +310,7 @@ class _PoliteAdapter(ClientAdapter):
         if faults.is_transient_status(status):
             problem = f"the server responded with status {status}"
         elif status == 200 and urlsplit(url).path != _ROBOTS_PATH:
-            problem = self._find_refusal(_to_page(response))
+            problem = self._find_retry_reason(_to_page(response))
         if problem is not None:
             pause = parse_retry_after(response.headers.get("Retry-After"))
             if pause is not None and pause > self._politeness.max_pause_seconds:

@@ -13,7 +13,7 @@ from bad_server import Answer, BadServer, Request, fault, truncated
 from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.web import polite_client
 from audit_pipeline.sources.web.polite_client import FetchedPage, PoliteClient, Politeness
-from audit_pipeline.sources.wikipedia import WikipediaSettings, fetch_documents, find_refusal, remove_tail_sections
+from audit_pipeline.sources.wikipedia import WikipediaSettings, fetch_documents, find_retry_reason, remove_tail_sections
 
 # The members of the categories: page id, namespace (14 is a category) and title.
 CATEGORIES = {
@@ -160,7 +160,7 @@ def test_an_unavailable_page_is_a_missing_part(wiki: BadServer, tmp_path: Path) 
 @pytest.mark.parametrize("strange", [[], {"query": []}, "<html>"])
 def test_responses_of_another_form_are_refused(strange: object) -> None:
     page = FetchedPage("http://wiki/w/api.php", json.dumps(strange).encode())
-    assert find_refusal(page) == "the response is not a result of the MediaWiki API"
+    assert find_retry_reason(page) == "the response is not a result of the MediaWiki API"
 
 
 def test_pages_without_text_are_counted(wiki: BadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def find_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
     listed = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counts.most_common(_MAX_NAMED))
     if len(counts) > _MAX_NAMED:
         listed += f" and {len(counts) - _MAX_NAMED} more"
-    reason = f"they stand for unknown letters, but stay in the text, which changes every score: {listed}"
+    reason = f"these characters stand for unknown letters, but stay in the text, which changes every score: {listed}"
     return ((format_count(counts.total(), "character"), reason),)
 
 
