@@ -117,9 +117,9 @@ class PoliteClient:
         Args:
             folder: Folder of the cache.
             politeness: Identity, pauses and limits of the crawl.
-            find_retry_reason: Function that returns the reason why a response with status 200 is not the page, such as "the
-                server is busy", or None if the response is the page. If there is a reason, the request is repeated as
-                after the status 503. The function may raise FetchError if a repetition is useless.
+            find_retry_reason: Function that returns the reason why a response with status 200 is not the page, such as
+                "the server is busy", or None if the response is the page. If there is a reason, the request is repeated
+                as after the status 503. The function may raise FetchError if a repetition is useless.
             sleep: Function that pauses. Tests replace it.
 
         Raises:
