@@ -155,7 +155,7 @@ class ExtractionSettings(StrictSettings):
 
     @property
     def recorded(self) -> dict[str, object]:
-        """Return the settings for the ledger, without those that are unset or false."""
+        """Return the settings for the ledger, without settings that are unset or false."""
         return {name: value for name, value in self if value is not None and value is not False}
 
     def override(self, **overrides: object) -> Self:
@@ -172,7 +172,7 @@ class ExtractionSettings(StrictSettings):
             raise DataError(f"{first_error['loc'][0]}: {first_error['msg']}") from error
 
 
-def _parse_extraction(value: object) -> object:
+def _convert_extraction_flag(value: object) -> object:
     if isinstance(value, bool):
         return {} if value else None
     return value
@@ -232,7 +232,7 @@ class FamilySettings(StrictSettings):
         default=False,
         description="true: build and audit it only if a command names it, not by sensors, the weekly audit or all",
     )
-    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_parse_extraction)] = Field(
+    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_convert_extraction_flag)] = Field(
         default=None,
         description="true: every audit also searches the documents for passages that the model reproduces, with the "
         "default settings; or the keys below; None: no search",

@@ -255,7 +255,7 @@ def _read_week(year: str, week: str) -> Dating:
     return _build_dating(first, first + timedelta(days=6))
 
 
-def _read_mail(written: str) -> Dating:
+def _read_mail_date(written: str) -> Dating:
     return _build_from_moment(parsedate_to_datetime(written))
 
 
@@ -299,7 +299,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Dating]], ...] = (
         _compile(
             rf"({_WEEKDAY}\d{{1,2}}[ -][a-z]{{3}}[ -]\d{{4}} \d{{1,2}}:\d{{2}}(?::\d{{2}})? (?:[+-]\d{{4}}|GMT|UTC?))"
         ),
-        _read_mail,
+        _read_mail_date,
     ),
 )
 _RANGE_MARKS = ("/", "–", "—", " - ", " to ", "..")

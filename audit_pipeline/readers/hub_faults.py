@@ -111,7 +111,7 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     network_error = _find_first_error(errors, httpx2.TransportError, RetryableError, ConnectionError, TimeoutError)
     if network_error is None:
         return None
-    reason = _shorten(network_error) or type(network_error).__name__
+    reason = _shorten_message(network_error) or type(network_error).__name__
     return HubFault(
         f"cannot be fetched now, because the hub cannot be reached or the connection failed ({reason}): try again "
         "later",
@@ -142,7 +142,7 @@ def convert_hub_errors(
     except HUB_ERRORS as error:
         fault = classify_hub_error(error, revision)
         if fault is None:
-            fault = HubFault(f"cannot be fetched: {_shorten(error)}", is_transient=False)
+            fault = HubFault(f"cannot be fetched: {_shorten_message(error)}", is_transient=False)
         error_class = transient_error if fault.is_transient else lasting_error
         raise error_class(f"{name} {fault.reason}, {remedy}") from error
 
@@ -169,12 +169,12 @@ def _classify_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: 
         return HubFault(
             f"cannot be fetched now, because the hub is busy (status {status}){wait}: try again later", True
         )
-    return HubFault(f"cannot be fetched: {_shorten(error)}", False)
+    return HubFault(f"cannot be fetched: {_shorten_message(error)}", False)
 
 
 def _find_first_error(errors: list[BaseException], *kinds: type[_Error]) -> _Error | None:
     return next((error for error in errors if isinstance(error, kinds)), None)
 
 
-def _shorten(error: BaseException) -> str:
+def _shorten_message(error: BaseException) -> str:
     return to_one_line(error)[:_MAX_REASON_LENGTH]

@@ -157,7 +157,7 @@ def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSe
         return
     for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"
-        problem = refusal or _explain_unknown_kind(path)
+        problem = refusal or _explain_unsupported_format(path)
         if problem is not None:
             yield base.LeftOut(name, problem)
             continue
@@ -184,7 +184,7 @@ def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
     )
 
 
-def _explain_unknown_kind(path: Path) -> str | None:
+def _explain_unsupported_format(path: Path) -> str | None:
     if path.suffix.lower() in _KINDLE:
         return "Kindle books cannot be read. Convert them to EPUB."
     if is_single_document(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir():
@@ -333,12 +333,12 @@ def walk_files(
                 else find_refusal(path)
             )
             if refusal is not None or is_leaf_folder(path):
-                yield _name_file(path, root), path, refusal
+                yield _format_relative_name(path, root), path, refusal
             else:
                 entered.append(path.name)
         folders[:] = entered
         for path in (Path(folder) / name for name in sorted(files) if not name.startswith(".")):
-            name = _name_file(path, root)
+            name = _format_relative_name(path, root)
             kind = find_irregular_kind(path)
             if kind in (BROKEN_LINK, VANISHED):
                 # The target may exist later. So the reader reports the file as missing, not as unusable.
@@ -352,10 +352,10 @@ def walk_files(
             yield name, path, refusal
     for error in unreadable:
         path = Path(os.fsdecode(error.filename))
-        yield _name_file(path, root), path, f"the folder cannot be read ({error.strerror})"
+        yield _format_relative_name(path, root), path, f"the folder cannot be read ({error.strerror})"
 
 
-def _name_file(path: Path, root: Path) -> str:
+def _format_relative_name(path: Path, root: Path) -> str:
     return escape_unprintable(path.relative_to(root).as_posix())
 
 

@@ -192,7 +192,7 @@ def normalise_words(text: str) -> str:
     :func:`normalise_text`.
     """
     normalised = normalise_text(text)
-    return " ".join(_blank_punctuation(normalised).split()) or normalised
+    return " ".join(_replace_punctuation_by_blanks(normalised).split()) or normalised
 
 
 def build_comparison_key(text: str) -> str:
@@ -209,7 +209,7 @@ def build_comparison_key(text: str) -> str:
         if position % 2:
             pieces.append(_normalise_separator(part))
         else:
-            pieces += _blank_punctuation(part).split()
+            pieces += _replace_punctuation_by_blanks(part).split()
     return "".join(pieces) or normalised
 
 
@@ -219,7 +219,7 @@ _COUNTED = ("L", "M", "N", "Sm", "Sc", "So")
 """Prefixes of the Unicode categories of word characters. Accents alone (Sk) are excluded: they serve as quotes."""
 
 
-def _blank_punctuation(text: str) -> str:
+def _replace_punctuation_by_blanks(text: str) -> str:
     # A text has few distinct characters, so each category is looked up once per distinct character.
     blanks = {ord(letter): " " for letter in set(text) if not unicodedata.category(letter).startswith(_COUNTED)}
     return text.translate(blanks)

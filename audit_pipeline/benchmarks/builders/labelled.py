@@ -90,7 +90,7 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
 def read_labelled_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """Read the rows that have a label and a text of the right length (:func:`labelled_rows.read_rows_inputs`)."""
+    """Read the usable rows, with or without labels (see :func:`labelled_rows.read_rows_inputs`)."""
     settings = spec.require_settings(LabelledSettings)
     label_values = dict(settings.label_values)
     assignment = None

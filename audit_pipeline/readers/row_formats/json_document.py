@@ -47,11 +47,11 @@ def open_json_document(file: InputFile) -> RowStream:
     columns = _extract_columns(document)
     if columns is not None:
         rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
-        return _open_list(file, rows)
+        return _open_rows_in_memory(file, rows)
     if is_single_line:
         return open_json_lines(file)
     # An object without columns is one row.
-    return _open_list(file, [document])
+    return _open_rows_in_memory(file, [document])
 
 
 def _read_document(file: InputFile) -> object:
@@ -72,7 +72,7 @@ def _open_array(file: InputFile) -> RowStream:
     return RowStream(file, read)
 
 
-def _open_list(file: InputFile, rows: Sequence[Mapping[str, object]]) -> RowStream:
+def _open_rows_in_memory(file: InputFile, rows: Sequence[Mapping[str, object]]) -> RowStream:
     def read(columns: object) -> Entries:
         for index, values in enumerate(rows):
             yield Row(f"{file.name}:{index + 1}", index, values)

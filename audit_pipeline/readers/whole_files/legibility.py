@@ -229,7 +229,7 @@ def _count_letter_pairs(text: str) -> Counter[str]:
     if sum(letter_counts) < _MIN_LETTERS * size:
         return Counter()
     pairs = Counter(map("".join, pairwise(plain)))
-    return Counter({pair: count for pair, count in pairs.items() if pair in _load_log_p()})
+    return Counter({pair: count for pair, count in pairs.items() if pair in _load_pair_log_probabilities()})
 
 
 def _score_letter_pairs(pairs: Counter[str]) -> float | None:
@@ -237,11 +237,11 @@ def _score_letter_pairs(pairs: Counter[str]) -> float | None:
     total = pairs.total()
     if total < _MIN_PAIRS:
         return None
-    return sum(count * _load_log_p()[pair] for pair, count in pairs.items()) / total
+    return sum(count * _load_pair_log_probabilities()[pair] for pair, count in pairs.items()) / total
 
 
 @cache
-def _load_log_p() -> Mapping[str, float]:
+def _load_pair_log_probabilities() -> Mapping[str, float]:
     pairs = map("".join, product(_ALPHABET, repeat=2))
     rarities = "".join(_RARITY.split())
     return {pair: -3 - int(rarity, 36) / 4 for pair, rarity in zip(pairs, rarities, strict=True)}

@@ -382,29 +382,29 @@ class _GlyphNames:
 
 def _iterate_fonts(holder: Any, nesting: int = 0) -> Iterator[Any]:
     """Yield the fonts in the resources of a page and of its forms."""
-    resources = _resolve(holder.get("/Resources")) or {}
-    for font in (_resolve(resources.get("/Font")) or {}).values():
-        yield _resolve(font)
-    for form in (_resolve(resources.get("/XObject")) or {}).values():
-        if nesting < _MAX_NESTED_FORMS and _resolve(form).get("/Subtype") == "/Form":
-            yield from _iterate_fonts(_resolve(form), nesting + 1)
+    resources = _dereference(holder.get("/Resources")) or {}
+    for font in (_dereference(resources.get("/Font")) or {}).values():
+        yield _dereference(font)
+    for form in (_dereference(resources.get("/XObject")) or {}).values():
+        if nesting < _MAX_NESTED_FORMS and _dereference(form).get("/Subtype") == "/Form":
+            yield from _iterate_fonts(_dereference(form), nesting + 1)
 
 
-def _resolve(item: Any) -> Any:
+def _dereference(item: Any) -> Any:
     return None if item is None else item.get_object()
 
 
 def _read_font_letters(font: Any) -> dict[tuple[str, str], str]:
     """Return the letters in the glyph names of a font, by the font's name and PDFium's character."""
-    encoding = _resolve(font.get("/Encoding"))
+    encoding = _dereference(font.get("/Encoding"))
     if not isinstance(encoding, dict) or "/Differences" not in encoding:
         return {}
-    table = _resolve(font.get("/ToUnicode"))
+    table = _dereference(font.get("/ToUnicode"))
     characters = {} if table is None else _read_unicode_map(table.get_data())
     font_name = _remove_subset_mark(str(font.get("/BaseFont", "")).lstrip("/"))
     letters: dict[tuple[str, str], str] = {}
     code = 0
-    for entry in _resolve(encoding["/Differences"]):
+    for entry in _dereference(encoding["/Differences"]):
         if isinstance(entry, int):
             code = int(entry)
             continue

@@ -240,7 +240,7 @@ def _is_clipped(text: _Text) -> bool:
         if not points:
             continue
         columns, rows = zip(*points, strict=True)
-        if not _overlap((min(columns), min(rows), max(columns), max(rows)), text.bounds):
+        if not _do_boxes_overlap((min(columns), min(rows), max(columns), max(rows)), text.bounds):
             return True
     return False
 
@@ -253,7 +253,7 @@ def _find_centre(box: _Box) -> tuple[float, float]:
     return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
-def _overlap(box: _Box, other: _Box) -> bool:
+def _do_boxes_overlap(box: _Box, other: _Box) -> bool:
     return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 

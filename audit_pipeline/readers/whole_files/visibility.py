@@ -138,9 +138,11 @@ class _Cascade:
         index = style_sheets.ElementIndex(self.page)
         for order, rule in enumerate(rules):
             for element in index.select(rule):
-                self._declare(element, rule.declarations, rule.specificity, order)
+                self._store_declarations(element, rule.declarations, rule.specificity, order)
         for element in self.page.find_all(style=True):
-            self._declare(element, style_sheets.parse_style_attribute(str(element["style"])), _INLINE, len(rules))
+            self._store_declarations(
+                element, style_sheets.parse_style_attribute(str(element["style"])), _INLINE, len(rules)
+            )
 
     def _collect_sheets(self) -> Iterator[str]:
         """Yield the texts of the page's style sheets in their order. Imported sheets precede their importer."""
@@ -179,7 +181,7 @@ class _Cascade:
                     sheets.insert(0, imported)
         yield from sheets
 
-    def _declare(
+    def _store_declarations(
         self,
         element: Tag,
         declarations: Iterable[tuple[str, str, bool]],

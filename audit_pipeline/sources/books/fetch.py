@@ -141,14 +141,14 @@ def _build_catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
         kind=row["Type"].strip(),
         title=" ".join(row["Title"].split()) or f"Project Gutenberg {row['Text#'].strip()}",
         # Years and role are removed from fields such as ``Austen, Jane, 1775-1817``.
-        author=_YEARS_AND_ROLE.sub("", next(iter(_split_field(row["Authors"])), "")).strip(" ,") or None,
-        languages=_split_field(row["Language"]),
-        subjects=_split_field(row["Subjects"]),
-        bookshelves=_split_field(row["Bookshelves"]),
+        author=_YEARS_AND_ROLE.sub("", next(iter(_split_catalogue_field(row["Authors"])), "")).strip(" ,") or None,
+        languages=_split_catalogue_field(row["Language"]),
+        subjects=_split_catalogue_field(row["Subjects"]),
+        bookshelves=_split_catalogue_field(row["Bookshelves"]),
     )
 
 
-def _split_field(field: str) -> tuple[str, ...]:
+def _split_catalogue_field(field: str) -> tuple[str, ...]:
     parts = [" ".join(part.split()) for part in field.split(";")]
     return tuple(filter(None, parts))
 

@@ -179,7 +179,7 @@ class PoliteClient:
             raise FetchError(url, f"the page cannot be requested ({faults.format_public_error(error)})") from error
         except sqlite3.DatabaseError as error:
             raise self._build_cache_error(error) from error
-        return _to_page(response)
+        return _build_fetched_page(response)
 
     def _build_cache_error(self, error: Exception) -> SourceError:
         return SourceError(
@@ -310,7 +310,7 @@ class _PoliteAdapter(ClientAdapter):
         if faults.is_transient_status(status):
             problem = f"the server responded with status {status}"
         elif status == 200 and urlsplit(url).path != _ROBOTS_PATH:
-            problem = self._find_retry_reason(_to_page(response))
+            problem = self._find_retry_reason(_build_fetched_page(response))
         if problem is not None:
             pause = parse_retry_after(response.headers.get("Retry-After"))
             if pause is not None and pause > self._politeness.max_pause_seconds:
@@ -322,7 +322,7 @@ class _PoliteAdapter(ClientAdapter):
             raise FetchError(url, f"the server responded with status {status} {response.reason or ''}".rstrip(), status)
 
 
-def _to_page(response: requests.Response) -> FetchedPage:
+def _build_fetched_page(response: requests.Response) -> FetchedPage:
     content_type = response.headers.get("Content-Type", "")
     charset = re.search(r"charset\s*=\s*[\"']?([\w.:+-]+)", content_type, re.IGNORECASE)
     return FetchedPage(response.url, response.content, charset[1] if charset else None)
