@@ -68,7 +68,7 @@ class BenchmarkReport(DrawnExamples):
 
     @property
     def failed(self) -> tuple[BenchmarkCheck, ...]:
-        """Return the blocking checks that failed. If there is one, numbers computed on the examples would be wrong."""
+        """Return the blocking checks that failed. If any failed, numbers computed on the examples would be wrong."""
         return tuple(check for check in self.checks if check.blocking and not check.passed)
 
 
@@ -88,10 +88,10 @@ def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | Non
     Args:
         spec: The benchmark.
         paths: The data folder.
-        read: A function that reads the documents of a source. The default reads those in the data folder.
+        read: A function that reads the documents of a source. By default it reads the stored documents.
 
     Raises:
-        DataError: If an input is not fetched, is unreadable or holds no usable row.
+        DataError: If an input is not fetched or unreadable, or contains no usable row.
         SourceError: If a package is unreadable.
     """
     return BUILDERS[spec.settings.builder].read(spec, paths, read or partial(read_documents, paths))
@@ -112,11 +112,11 @@ def build(
         spec: The benchmark.
         paths: The data folder.
         run_id: The id of the run.
-        read: A function that reads the documents of a source. The default reads those in the data folder.
+        read: A function that reads the documents of a source. By default it reads the stored documents.
         code_version: The version of the code, for the ledger.
 
     Raises:
-        DataError: If there is nothing to draw from or a side is empty. An earlier build is then unchanged.
+        DataError: If there are no usable inputs or a side is empty. An earlier build is then unchanged.
         SourceError: If a package is unreadable. An earlier build is then unchanged.
     """
     step = LineageStep.now(run_id, "benchmark", code_version)

@@ -176,10 +176,10 @@ class BuilderInputs(Generic[Content]):
 
 @dataclass(frozen=True)
 class Builder(Generic[Content]):
-    """A way to build benchmarks.
+    """The declaration of a builder of benchmarks: its settings, and its functions for reading and drawing.
 
     Attributes:
-        version: The version. It is raised if a change of the code yields other examples from the same inputs.
+        version: The version. A change of the code that yields other examples from the same inputs increases it.
         settings: The class of the settings of an entry. Its field ``builder`` accepts only the builder's name.
         read: A function that reads the inputs. It receives the benchmark, the data folder and a function that reads the
             documents of a source.
@@ -187,7 +187,7 @@ class Builder(Generic[Content]):
         read_versions: A function that returns the versions of the inputs without reading any text. It is None if only
             ``read`` can determine them.
 
-    All three functions raise DataError (or SourceError) if there is nothing to build from.
+    All three functions raise DataError (or SourceError) if there are no usable inputs.
     """
 
     version: int
@@ -226,8 +226,8 @@ def sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
     for row, following in pairwise(rows):
         if row["document_id"] == following["document_id"]:
             raise DataError(
-                f"the document id {row['document_id']} occurs twice. Give each document of its source a name of its "
-                "own, or fetch the source again with audit --refresh."
+                f"the document id {row['document_id']} occurs twice. Give each document of the source its own name, or "
+                "fetch the source again with corpus-audit audit --refresh."
             )
     return rows
 

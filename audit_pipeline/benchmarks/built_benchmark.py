@@ -21,7 +21,7 @@ from audit_pipeline.detectors import combined, dc_pdd, infilling
 from audit_pipeline.errors import DataError, NotApplicableError
 from audit_pipeline.splits.evaluation_split import (
     AssessedSplit,
-    assessed_split_from_tables,
+    build_assessed_split_from_tables,
     compute_assessed_split,
     select_evaluation_texts,
 )
@@ -57,8 +57,8 @@ GROUPING_COLUMNS = ("document_id", "group")
 """The columns of EXAMPLES with arbitrary names. The content digest only includes which texts share a name."""
 
 
-def to_export_names(names: Iterable[str], family: str) -> list[str]:
-    """Return names of documents or groups that are still the same after an export is read, in order.
+def build_export_names(names: Iterable[str], family: str) -> list[str]:
+    """Convert names of documents or groups to names that stay the same when an export is read, in order.
 
     Builders that read rows put the family before each name (``family:name``). If all names have this prefix already, it
     is removed. Builders change names that are empty, very long or have white space around them. Such a name is replaced
@@ -134,7 +134,7 @@ class BuiltBenchmark:
 
     @property
     def design(self) -> str:
-        """Return how members and non-members were obtained (statistics/claims.py)."""
+        """Return the design: the way in which members and non-members were obtained (statistics/claims.py)."""
         return str(self.manifest["design"])
 
     @property
@@ -194,7 +194,7 @@ class BuiltBenchmark:
         for check in self.manifest["checks"]:
             if check["blocking"] and not check["passed"]:
                 raise DataError(
-                    f"the benchmark {self.name} failed a check ({check['what']}: {check['counts']}), so an "
+                    f"the benchmark {self.name} failed a check ({check['what']}; counts: {check['counts']}), so an "
                     "audit would be wrong. Correct its entry in config/benchmarks.yaml or its source, and build it "
                     "again."
                 )
@@ -307,7 +307,10 @@ def assess_split(
         most_per_side=most_per_side,
     )
     versions = {}
-    for table, rows in ((BLIND_SCORES, assessed.table(benchmark.name, step.run_id)), (SPLIT_QUALITY, quality)):
+    for table, rows in (
+        (BLIND_SCORES, assessed.build_scores_table(benchmark.name, step.run_id)),
+        (SPLIT_QUALITY, quality),
+    ):
         versions[f"{table.name}/{benchmark.name}"] = store.write(
             paths,
             step,
@@ -355,7 +358,7 @@ def read_split_assessment(benchmark: BuiltBenchmark, paths: DataPaths) -> SplitA
         return None
     scores = store.read(paths, BLIND_SCORES, name, label=f"the {BLIND_SCORES.name} of {name}")
     quality = store.read(paths, SPLIT_QUALITY, name, label=f"the {SPLIT_QUALITY.name} of {name}")
-    assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
+    assessed = build_assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
     versions = {f"{table.name}/{name}": str(stored[f"{table.name}/{name}"]) for table in _ASSESSMENT_TABLES}
     return SplitAssessment(assessed, quality, versions)
 

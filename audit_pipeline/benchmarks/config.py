@@ -38,7 +38,7 @@ from audit_pipeline.store.paths import DataPaths, explain_invalid_partition
 
 
 def _find_builders() -> dict[str, Builder[Any]]:
-    """Return the builders of all modules in builders/, sorted by name. A new module is found without being listed."""
+    """Return the builders of all modules in builders/, sorted by name. A new module needs no registration."""
     modules = []
     for module in pkgutil.iter_modules(builders.__path__):
         modules.append(importlib.import_module(f"{builders.__name__}.{module.name}"))
@@ -144,7 +144,11 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
 
     families = replace(FILE, read=partial(_parse_family, read_day)).load(folder)
     if not families.names:
-        raise problems.BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
+        raise problems.BrokenFileError(
+            Problem(
+                families.path, None, "contains no family under the key 'benchmarks'. Add an entry, or restore the file."
+            )
+        )
     benchmarks = Benchmarks(families.with_faults(_find_name_collisions(families)))
     return benchmarks.with_faults(_find_missing_pools(benchmarks))
 
@@ -224,7 +228,7 @@ def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault
         for words in family.settings.words or ():
             benchmark = build_benchmark_name(name, words)
             if benchmark in families.names:
-                message = f"its name is also the name of a benchmark of the family {name}. Rename it."
+                message = f"this name is also the name of a benchmark of the family {name}. Rename one of the families."
                 faults[benchmark] = [Fault((), message)]
     return faults
 
@@ -243,7 +247,15 @@ def _find_missing_pools(benchmarks: Benchmarks) -> dict[str, Sequence[Fault]]:
 
 def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:
     if not _FAMILY_NAME.fullmatch(name):
-        raise InvalidEntryError([Fault((), "the name of a family may contain only letters, digits, _ and -")])
+        raise InvalidEntryError(
+            [
+                Fault(
+                    (),
+                    "the name of a family may contain only letters, digits, _ and -, and must start with a letter or "
+                    "digit",
+                )
+            ]
+        )
     kind = _find_settings_class(fields)
     dates, relative, faults = _parse_cutoffs(fields, kind.cutoffs, read_day)
     try:
@@ -356,7 +368,7 @@ def parse_cutoff(value: object, today: Callable[[], date]) -> tuple[date, str | 
             try:
                 return today() - before, words
             except (ValueError, OverflowError) as error:
-                raise ValueError(f"{words}: there is no such day ({error})") from error
+                raise ValueError(f"'{words}' is not an existing day ({error})") from error
         with suppress(ValueError):
             return date.fromisoformat(words), None
     raise ValueError(f"must be {ACCEPTED}; not {value!r}")

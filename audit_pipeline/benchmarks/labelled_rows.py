@@ -1,4 +1,4 @@
-"""The conversion of published rows to labelled texts: which rows of a published table are usable, and their labels."""
+"""The conversion of published rows to labelled texts: the selection of usable rows, and their labels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from audit_pipeline.readers.text_rows import (
     RowFile,
     Skipped,
     UnusableRowError,
-    column_names,
     explain_unusable_text,
+    list_columns,
 )
 from audit_pipeline.splits.shared_text import build_comparison_key, find_texts_on_both_sides, normalise_text
 from audit_pipeline.store.paths import DataPaths
@@ -75,14 +75,14 @@ class LabelledRows:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The way in which a builder reads a row. Its functions raise UnusableRowError for rows that cannot be used.
+class RowReader:
+    """The functions and rules by which a builder reads rows. The functions raise UnusableRowError for unusable rows.
 
     Attributes:
-        text: A function that returns the text of a row.
-        label: A function that returns the label of a row.
-        assignment: A function that returns fields of LabelledText (context, split, collection, language) from a row.
-            It is None if the benchmark's entry determines these fields for all rows.
+        read_text: A function that returns the text of a row.
+        read_label: A function that returns the label of a row.
+        read_assignment: A function that returns fields of LabelledText (context, split, collection, language) from a
+            row. It is None if the benchmark's entry determines these fields for all rows.
         columns: The columns that at least one row must have.
         lengths: The accepted numbers of words, or None for any length.
         max_words: Maximum number of words, or None.
@@ -91,9 +91,9 @@ class Reading:
             unchanged. So two texts count as equal only if they differ in nothing but case and white space.
     """
 
-    text: Callable[[Row], str]
-    label: Callable[[Row], int | None]
-    assignment: Callable[[Row], Mapping[str, Any]] | None = None
+    read_text: Callable[[Row], str]
+    read_label: Callable[[Row], int | None]
+    read_assignment: Callable[[Row], Mapping[str, Any]] | None = None
     columns: tuple[str | None, ...] = ()
     lengths: Sequence[int] | None = None
     max_words: int | None = None
@@ -122,7 +122,7 @@ def build_rows_inputs(
     return BuilderInputs(rows, {name: rows.version}, entries, rows.origin)
 
 
-def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) -> BuilderInputs[LabelledRows]:
+def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reader: RowReader) -> BuilderInputs[LabelledRows]:
     """Read the usable rows of a benchmark from its environment variable, path, hub or package.
 
     Raises:
@@ -132,11 +132,11 @@ def read_rows_inputs(spec: BenchmarkSpec, paths: DataPaths, reading: Reading) ->
     settings = spec.require_settings(RowsSettings)
     part = next(iter(settings.parts), None)
     origin_rows = read_origin(settings, part, spec.words, paths.downloads)
-    rows = build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reading)
+    rows = build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reader)
     return build_rows_inputs(spec, rows, (origin_rows.provenance,))
 
 
-def examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
+def build_examples_from_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """Return every usable row once as an example.
 
     Rows may be labelled, unlabelled, or a mixture of both. In a mixture, all labelled rows may be for calibration.
@@ -180,7 +180,7 @@ def refuse_single_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     )
 
 
-def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) -> LabelledRows:
+def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reader: RowReader) -> LabelledRows:
     """Return the usable rows that the settings' ``where`` selects, each text once.
 
     Without an id column, texts with the same first 32 words belong to one document. Without a group column, each
@@ -194,7 +194,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
         file: The rows.
         origin: The location of the rows, for messages.
         spec: The benchmark.
-        reading: The way in which a row is read.
+        reader: The functions and rules for reader a row.
 
     Raises:
         DataError: If a column is missing in all rows, or if no row is usable.
@@ -207,7 +207,7 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
         date_column = settings.date_column
     name_columns = (settings.id_column, group_column, date_column)
     where_columns = [column for column, _ in settings.where]
-    _require_columns(file, origin, [*reading.columns, *name_columns, *where_columns])
+    _require_columns(file, origin, [*reader.columns, *name_columns, *where_columns])
     selected = [row for row in file.rows if _has_values(row, settings.where)]
     unit = get_word_unit(settings.unit)
     readable: list[tuple[Row, LabelledText]] = []
@@ -216,14 +216,14 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
     for row in selected:
         published, problem = _read_day(row, date_column)
         try:
-            readable.append((row, _build_labelled_text(row, spec, reading, unit, published)))
+            readable.append((row, _build_labelled_text(row, spec, reader, unit, published)))
         except UnusableRowError as error:
             unusable.append(Skipped(row.location, row.index, str(error)))
             continue
         if problem is not None:
             undated.append(Skipped(row.location, row.index, problem))
-    distinct, repeated = _drop_repeated_texts(readable, reading)
-    texts, conflicting = _drop_conflicting_texts(distinct, spec, unit, reading)
+    distinct, repeated = _drop_repeated_texts(readable, reader)
+    texts, conflicting = _drop_conflicting_texts(distinct, spec, unit, reader)
     skipped = sorted([*file.skipped, *repeated, *conflicting, *unusable], key=lambda entry: entry.index)
     left_out = {}
     if len(selected) < len(file.rows):
@@ -231,27 +231,28 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading
     if not texts:
         raise DataError(_explain_no_usable_row(origin, skipped, left_out))
     content: list[object] = [[[text.text, text.label] for text in texts]]
+    # The reasons are part of the version, so a changed wording would make built benchmarks stale.
     content.append([[row.index, row.reason] for row in skipped])
     if name_columns != (None, None, None):
         content.append([[text.document_id, text.group, str(text.published)] for text in texts])
-    if reading.assignment is not None:
+    if reader.read_assignment is not None:
         content.append([[text.context, text.split, text.collection, text.language] for text in texts])
     return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*content), left_out, tuple(undated))
 
 
 def _require_columns(file: RowFile, origin: str, columns: Sequence[str | None]) -> None:
-    present = column_names(file.rows)
+    present = list_columns(file.rows)
     for column in columns:
         if column is not None and column not in present:
-            raise DataError(f"{origin}: no column '{column}'; the columns are: {', '.join(present) or 'none'}")
+            raise DataError(f"{origin}: there is no column '{column}'; the columns are: {', '.join(present) or 'none'}")
 
 
 def _explain_no_usable_row(origin: str, skipped: Sequence[Skipped], left_out: Mapping[str, int]) -> str:
-    message = f"{origin}: none of its {len(skipped)} rows can be used"
+    message = f"{origin}: none of the {len(skipped)} rows can be used"
     if skipped:
-        message += f"; the first, {skipped[0].location}: {skipped[0].reason}"
+        message += f". The first row is {skipped[0].location}: {skipped[0].reason}"
     if left_out:
-        message += f"; {left_out[NOT_CHOSEN]} other rows are {NOT_CHOSEN}"
+        message += f". {left_out[NOT_CHOSEN]} other rows are {NOT_CHOSEN}"
     return message
 
 
@@ -300,7 +301,7 @@ def _has_values(row: Row, where: Where) -> bool:
 
 
 def _drop_conflicting_texts(
-    rows_with_texts: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit, reading: Reading
+    rows_with_texts: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit, reader: RowReader
 ) -> tuple[list[LabelledText], list[Skipped]]:
     """Return the texts that are on one side only, in order, and the rows of the other texts.
 
@@ -316,7 +317,7 @@ def _drop_conflicting_texts(
         texts.append(f"{text.context or ''}{text.text}")
         labels.append(text.label)
     on_both_sides = set(
-        find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split, reading.build_key)
+        find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split, reader.build_key)
     )
     usable: list[LabelledText] = []
     skipped: list[Skipped] = []
@@ -330,7 +331,7 @@ def _drop_conflicting_texts(
 
 
 def _drop_repeated_texts(
-    rows_with_texts: Sequence[tuple[Row, LabelledText]], reading: Reading
+    rows_with_texts: Sequence[tuple[Row, LabelledText]], reader: RowReader
 ) -> tuple[list[tuple[Row, LabelledText]], list[Skipped]]:
     """Return each text once with its row, in the order of the rows, and the rows that repeat a text.
 
@@ -339,7 +340,7 @@ def _drop_repeated_texts(
     keys = []
     for _, text in rows_with_texts:
         context = text.context or ""
-        if reading.has_splits:
+        if reader.has_splits:
             keys.append((context, text.text))
         else:
             keys.append((build_comparison_key(context), build_comparison_key(text.text)))
@@ -383,27 +384,27 @@ def _read_day(row: Row, column: str | None) -> tuple[date | None, str | None]:
 
 
 def _build_labelled_text(
-    row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit, published: date | None
+    row: Row, spec: BenchmarkSpec, reader: RowReader, unit: WordUnit, published: date | None
 ) -> LabelledText:
     """Build the text of a row, or raise UnusableRowError."""
     settings = spec.require_settings(RowsSettings)
-    text = reading.text(row)
+    text = reader.read_text(row)
     words = unit.split(text)
-    if reading.lengths is not None and len(words) not in reading.lengths:
-        raise UnusableRowError(f"has {len(words)} words, not {' or '.join(map(str, reading.lengths))}")
-    if reading.max_words is not None and len(words) > reading.max_words:
-        raise UnusableRowError(f"has {len(words)} words, more than {reading.max_words}")
-    label = reading.label(row)
+    if reader.lengths is not None and len(words) not in reader.lengths:
+        raise UnusableRowError(f"has {len(words)} words, not {' or '.join(map(str, reader.lengths))}")
+    if reader.max_words is not None and len(words) > reader.max_words:
+        raise UnusableRowError(f"has {len(words)} words, more than {reader.max_words}")
+    label = reader.read_label(row)
     if settings.id_column is None:
-        document = text_sha256(unit.join(words[: reading.beginning]))[:16]
+        document = text_sha256(unit.join(words[: reader.beginning]))[:16]
     else:
         document = _parse_name_column(row, settings.id_column)
     group = document
     if isinstance(settings, GroupedRowsSettings) and settings.group_column is not None:
         group = _parse_name_column(row, settings.group_column)
     fields: dict[str, Any] = {"collection": spec.family, "language": settings.language}
-    if reading.assignment is not None:
-        fields |= reading.assignment(row)
+    if reader.read_assignment is not None:
+        fields |= reader.read_assignment(row)
     return LabelledText(
         document_id=f"{spec.family}:{document}",
         group=f"{spec.family}:{group}",

@@ -17,7 +17,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
-from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, compute_content_digest, to_export_names
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, build_export_names, compute_content_digest
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.redistribution import OTHER, allows_redistribution, to_hub_licences
 from audit_pipeline.benchmarks.row_settings import WORDS_PLACE
@@ -33,14 +33,17 @@ FOLDER = "FOLDER"
 """The placeholder in the card for the path of a data set that is not on the hub."""
 COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
     "text": (pa.string(), "the text that is audited"),
-    "context": (pa.string(), "text before it, which a model reads and no detector scores; null: none"),
+    "context": (
+        pa.string(),
+        "the text before the audited text, which a model reads and no detector scores; null: no such text",
+    ),
     "label": (pa.int8(), "1 member, 0 non-member, null unknown"),
-    "split": (pa.string(), "calibration or evaluation; the texts of a group are all in one"),
+    "split": (pa.string(), "calibration or evaluation; all texts of a group are in the same split"),
     "document_id": (pa.string(), "the document that the text was taken from"),
     "group": (pa.string(), "the book, patent, article or release: texts of one group are not independent"),
-    "collection": (pa.string(), "the project, series or folder"),
+    "collection": (pa.string(), "the project, series or folder that the document belongs to"),
     "published": (pa.date32(), "the document's date; null if it has none"),
-    "language": (pa.string(), "ISO 639-1"),
+    "language": (pa.string(), "the language of the text (ISO 639-1)"),
     "words": (pa.int32(), "the text's length in words"),
     "title": (pa.string(), "the document's title; null if it is unknown"),
     "url": (pa.string(), "the document's address; null if it is unknown"),
@@ -117,7 +120,8 @@ def require_redistributable(benchmarks: Sequence[BuiltBenchmark], *, override_un
     if unclear and not override_unclear_licences:
         raise DataError(
             f"the licences of the texts of {benchmarks[0].manifest['family']} do not clearly allow redistribution "
-            f"(licence: {'; '.join(unclear)}), so nothing was written. If you may redistribute them, add --with-text."
+            f"(licence: {'; '.join(unclear)}), so nothing was written. If you may redistribute the texts, add "
+            "--with-text."
         )
 
 
@@ -172,7 +176,7 @@ def _write_rows(built: BuiltBenchmark, folder: Path, paths: DataPaths) -> dict[s
         else:
             values = examples.column(name).to_pylist()
         if name in ("document_id", "group"):
-            values = to_export_names(map(str, values), family)
+            values = build_export_names(map(str, values), family)
         arrays[name] = pa.array(values, type_)
     rows = pa.table(arrays)
     files = {}
@@ -274,7 +278,7 @@ def _require_same_benchmarks(
                 skipped = drawn.skipped[0]
                 raise DataError(
                     f"{spec.name} cannot be exported: {len(drawn.skipped)} of its texts cannot be read "
-                    f"from the export. The first is {skipped.location}: {skipped.reason}"
+                    f"from the export. The first text is {skipped.location}: {skipped.reason}"
                 )
             read_digests.append(compute_content_digest(drawn.examples))
     if sorted(read_digests) != digests:

@@ -12,7 +12,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, get_token
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.hub_faults import HubDataUnreachableError, hub_faults_as_errors
+from audit_pipeline.readers.hub_faults import HubDataUnreachableError, convert_hub_errors
 
 # A licence statement can have several parts, such as "MIT (package); public domain text".
 _PART_SEPARATOR = re.compile(r"\s*(?:;|\bAND\b)\s*")
@@ -38,8 +38,8 @@ OTHER = "other"
 def allows_redistribution(licence: str) -> bool:
     """Return True if everybody may redistribute texts under ``licence``, under the conditions of the licence.
 
-    The result is False if that is uncertain. Examples are unknown licences, licences for non-commercial use or for some
-    countries only, and licences that forbid changed texts such as windows.
+    The result is False if the permission is uncertain. Examples are unknown licences, licences for non-commercial use
+    or for some countries only, and licences that forbid changed texts such as windows.
     """
     return all(_FREE.fullmatch(_REMARK.sub("", part).strip()) for part in _PART_SEPARATOR.split(licence.strip()))
 
@@ -67,7 +67,7 @@ def require_hub_name_and_token(name: str) -> None:
         )
 
 
-def push(folder: Path, name: str) -> str:
+def upload_export(folder: Path, name: str) -> str:
     """Upload the export in ``folder`` to the hub as the data set ``name``, in one commit, and return its address.
 
     A new data set is private. Its owner can make it public on the hub. In an existing data set, the card and data/ are
@@ -79,7 +79,7 @@ def push(folder: Path, name: str) -> str:
     """
     api = HfApi()
     instead = f"or use the files in {folder}"
-    with hub_faults_as_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
+    with convert_hub_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
         api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
         commit = api.upload_folder(
             repo_id=name,

@@ -18,21 +18,21 @@ SUBSET_PLACE = "{subset}"
 """The placeholder for the subset in the names of splits and files."""
 
 
-def _number_to_text(value: object) -> object:
+def _convert_number_to_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 # A cell value in its spelling in the file. YAML reads an unquoted yes as true, which is refused.
-Spelling = Annotated[str, BeforeValidator(_number_to_text)]
+Spelling = Annotated[str, BeforeValidator(_convert_number_to_text)]
 
 
-def _mapping_to_pairs(value: object) -> object:
+def _convert_mapping_to_pairs(value: object) -> object:
     # Settings are hashed, so the field holds pairs and not a mapping.
     return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
-Where = Annotated[tuple[tuple[Text, str | int | float | bool], ...], BeforeValidator(_mapping_to_pairs)]
-LabelValues = Annotated[tuple[tuple[Spelling, Literal[0, 1]], ...], BeforeValidator(_mapping_to_pairs)]
+Where = Annotated[tuple[tuple[Text, str | int | float | bool], ...], BeforeValidator(_convert_mapping_to_pairs)]
+LabelValues = Annotated[tuple[tuple[Spelling, Literal[0, 1]], ...], BeforeValidator(_convert_mapping_to_pairs)]
 
 
 class PackageFile(StrictSettings):
@@ -54,7 +54,7 @@ class PackageFile(StrictSettings):
         try:
             return str(Version(version))
         except InvalidVersion:
-            raise ValueError(f"must be a version in quotes; not {version!r}") from None
+            raise ValueError(f"must be a version in quotes, such as '1.0'; not {version!r}") from None
 
 
 def _require_relative_path(file: str) -> str:
@@ -70,7 +70,7 @@ Files = Annotated[tuple[Annotated[Text, BeforeValidator(_require_relative_path)]
 class DataSetPart(StrictSettings):
     """A part of a data set: a split, or some files. The names can contain {words} and {subset}."""
 
-    split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
+    split: Text | None = Field(default=None, description="name of the split on the hub, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
 
     @model_validator(mode="after")
@@ -100,32 +100,37 @@ class RowsSettings(FamilySettings):
     may_be_unlabelled: ClassVar[bool] = False
 
     hub: Text | None = Field(default=None, description="name of the data set on the hub (owner/name)")
-    revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
-    subset: Text | None = Field(default=None, description="name of the hub configuration; replaces {subset} in names")
+    revision: Text | None = Field(
+        default=None, description="branch, tag or commit of the data set on the hub; None: the newest"
+    )
+    subset: Text | None = Field(
+        default=None, description="name of a configuration of the data set; it replaces {subset} in split and files"
+    )
     path: Path | None = Field(default=None, description="a folder with the layout of a hub data set, or one file")
     path_variable: Text | None = Field(
         default=None,
-        description="environment variable that holds the path; if it is set, it replaces path, hub and package",
+        description="environment variable with a path of the rows; if it is set, it replaces path, hub and package",
     )
     package: PackageFile | None = Field(default=None, description="a file inside a package of the package index")
     where: Where = Field(default=(), description="required value by column; rows with other values are skipped")
     id_column: Text | None = Field(
-        default=None, description="column with the id of a row's document; None: the first words are the id"
+        default=None,
+        description="column with the id of a row's document; None: texts with the same first words are one document",
     )
     language: Language = Field(default="en", description="language of all rows (ISO 639-1)")
 
     @model_validator(mode="after")
     def _require_single_origin(self) -> Self:
         if sum(origin is not None for origin in (self.hub, self.path, self.package)) != 1:
-            raise ValueError("set exactly one of hub, path and package: it is the origin of the rows")
+            raise ValueError("set exactly one of hub, path and package, which are the possible origins of the rows")
         if self.revision is not None and self.hub is None:
             raise ValueError("revision requires hub. Add hub, or remove revision.")
         if self.subset is None and any(SUBSET_PLACE in name for part in self.parts for name in part.names):
-            raise ValueError("subset: is missing, but split or files contain {subset}")
+            raise ValueError("subset is missing, but split or files contain the placeholder {subset}. Set subset.")
         if self.package is not None and self.parts:
-            raise ValueError("package names its file. Remove split and files.")
+            raise ValueError("package already names a file. Remove split and files.")
         if self.hub is not None and not self.parts:
-            raise ValueError("split (or files) is missing: it selects the rows of the data set")
+            raise ValueError("split or files is missing. Set one of them to select the rows of the data set.")
         return self
 
     @property
@@ -155,16 +160,23 @@ class GroupedRowsSettings(RowsSettings):
     """Settings of rows with columns for their book, patent or article, and for their date."""
 
     exact_words: bool = Field(
-        default=True, description="false: texts may have any length, and words is only part of the benchmark's name"
+        default=True,
+        description="true: texts of other lengths are skipped; false: texts may have any length, and words is only "
+        "part of the benchmark's name",
     )
     group_column: Text | None = Field(
-        default=None, description="column with the name of a row's book, patent or article"
+        default=None,
+        description="column with the name of a row's book, patent or article; None: each document is its own group",
     )
-    date_column: Text | None = Field(default=None, description="column with a date such as 2024-05-31")
-    date_kind: Text | None = Field(default=None, description="meaning of the date, such as date of publication")
+    date_column: Text | None = Field(
+        default=None, description="column with a date such as 2024-05-31; None: the texts have no dates"
+    )
+    date_kind: Text | None = Field(
+        default=None, description="meaning of the date, such as date of publication; None: not stated"
+    )
 
     @property
-    def every_length_exact(self) -> bool:
+    def requires_exact_length(self) -> bool:
         """Return True if every text must have exactly the benchmark's number of words."""
         return self.exact_words
 
@@ -178,7 +190,7 @@ class GroupedRowsSettings(RowsSettings):
 class LabelColumnSettings(RowsSettings):
     """Settings of rows of one split, or of some files, with a column of labels."""
 
-    split: Text | None = Field(default=None, description="name of the hub split, or of the file without suffix")
+    split: Text | None = Field(default=None, description="name of the split on the hub, or of the file without suffix")
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
     label_values: LabelValues = Field(
         default=(), description="label (0 or 1) by value of the label column; if empty, the values are 0 and 1"

@@ -53,8 +53,8 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
         downloads: The folder of downloaded packages.
 
     Raises:
-        DataError: If the rows are missing or unreadable. The message says what to do.
-        SourceError: The same for a package.
+        DataError: If the rows are missing or unreadable. The message contains the remedy.
+        SourceError: If a package, or the file in it, is missing or unreadable.
     """
     if part is not None:
         part = _fill_placeholders(part, settings.subset, words)
@@ -115,7 +115,7 @@ def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str |
     """
     if not folder.is_dir():
         raise DataError(
-            f"{folder} is not a folder. {path_setting} must name a folder that holds {split}.jsonl, or one file"
+            f"{folder} is not a folder. {path_setting} must name a folder that contains {split}.jsonl, or one file."
         )
     places = [folder]
     if subset:
@@ -125,8 +125,8 @@ def _read_folder_rows(folder: Path, split: str, path_setting: str, subset: str |
         if paths:
             return _read_file_rows(paths, f"{folder}, split {split}")
     raise DataError(
-        f"{folder} holds neither {split}.jsonl (.csv, .parquet, …), nor a folder {split} that datasets saved, "
-        f"nor data/{split}-*.parquet"
+        f"{folder} contains neither {split}.jsonl (.csv, .parquet, …), nor a folder {split} that datasets saved, "
+        f"nor data/{split}-*.parquet. Correct split, or {path_setting}."
     )
 
 
@@ -148,7 +148,8 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
     """Read a split of a hub data set at one commit, downloaded or from the hub's cache.
 
     Raises:
-        DataError: If the split is unreadable, or if the cache holds only another commit. The message says what to do.
+        DataError: If the split is unreadable, or if the cache contains only another commit. The message contains the
+            remedy.
         HubDataUnreachableError: If the hub is unreachable. A retry may succeed.
     """
     # The imports are local because datasets takes a second to import, and only this function needs it.
@@ -169,10 +170,11 @@ def _read_hub_rows(hub: str, split: str, settings: RowsSettings) -> OriginRows:
         fault = classify_hub_error(error, revision)
         if fault is None:
             raise DataError(
-                f"split {split} of the data set {hub} cannot be read ({to_one_line(error)}); {advice}"
+                f"the split {split} of the data set {hub} cannot be read ({to_one_line(error)}). Correct split, or "
+                f"{advice}."
             ) from error
         kind = HubDataUnreachableError if fault.is_transient else DataError
-        raise kind(f"the data set {hub} {fault.why}, or {advice}") from error
+        raise kind(f"the data set {hub} {fault.reason}, or {advice}") from error
     commits: set[str] = set()
     for file in rows.cache_files:
         commits.update(filter(_COMMIT.fullmatch, Path(file["filename"]).parts))
@@ -193,7 +195,7 @@ def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) 
     The token for gated data sets is HF_TOKEN, or the token of the hub's login.
 
     Raises:
-        DataError: If a file cannot be fetched or is unreadable. The message says what to do.
+        DataError: If a file cannot be fetched or is unreadable. The message contains the remedy.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
@@ -203,11 +205,11 @@ def _read_hub_file_rows(hub: str, files: Sequence[str], settings: RowsSettings) 
     paths: list[Path] = []
     for file in files:
         advice = _suggest_local_folder(settings.path_variable, file)
-        with _hub_faults_as_errors(hub, revision, advice):
+        with _convert_hub_errors(hub, revision, advice):
             try:
                 paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=commit)))
             except RemoteEntryNotFoundError as error:
-                raise DataError(f"the data set {hub} holds no file {file}; correct files, or {advice}") from error
+                raise DataError(f"the data set {hub} contains no file {file}: correct files, or {advice}") from error
     provenance = {
         "hub": hub,
         "revision": revision,
@@ -264,7 +266,7 @@ def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, 
     if part.files is None:
         return _read_folder_rows(place, part.split or "", path_setting, subset)
     if not place.is_dir():
-        raise DataError(f"{place} is not a folder. {path_setting} must name a folder that holds {part.files[0]}")
+        raise DataError(f"{place} is not a folder. {path_setting} must name a folder that contains {part.files[0]}.")
     return _read_file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
 
 
@@ -273,24 +275,24 @@ def _read_file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
     return OriginRows(file, origin, {"files": {str(path): compute_file_digest(path) for path in paths}})
 
 
-def _hub_faults_as_errors(hub: str, revision: str | None, advice: str) -> AbstractContextManager[None]:
-    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
+def _convert_hub_errors(hub: str, revision: str | None, advice: str) -> AbstractContextManager[None]:
+    from audit_pipeline.readers.hub_faults import HubDataUnreachableError, convert_hub_errors  # noqa: PLC0415
 
-    return hub_faults_as_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError)
+    return convert_hub_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError)
 
 
 def _suggest_local_folder(path_variable: str | None, file: str) -> str:
     setting = "set path in config/benchmarks.yaml"
     if path_variable:
         setting = f"set {path_variable}"
-    return f"{setting} to a folder that holds {file}"
+    return f"{setting} to a folder that contains {file}"
 
 
 def _resolve_commit(hub: str, revision: str | None, advice: str) -> str:
     """Return the current commit of ``revision``, or the last known commit if the hub must not be queried."""
     from huggingface_hub import resolve_revision  # noqa: PLC0415
 
-    with _hub_faults_as_errors(hub, revision, advice):
+    with _convert_hub_errors(hub, revision, advice):
         return resolve_revision(hub, repo_type="dataset", revision=revision).resolved
 
 
@@ -303,7 +305,7 @@ def _require_hub_access(hub: str, commit: str, advice: str) -> None:
     from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
-    with _hub_faults_as_errors(hub, commit, advice):
+    with _convert_hub_errors(hub, commit, advice):
         try:
             hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
         except EntryNotFoundError:

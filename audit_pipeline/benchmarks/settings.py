@@ -140,7 +140,7 @@ class ExtractionSettings(StrictSettings):
         description="true: also compute the suffixes' probabilities at every setting of a grid (docs/extraction.md)",
     )
     price_per_million: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million tokens, to compute the cost of the expected draws of a passage"
+        default=None, description="price of a million tokens, to compute the cost of drawing a passage; None: no cost"
     )
 
     @property
@@ -155,7 +155,7 @@ class ExtractionSettings(StrictSettings):
 
     @property
     def recorded(self) -> dict[str, object]:
-        """Return the settings for the ledger, without those that are unset or false."""
+        """Return the settings for the ledger, without settings that are unset or false."""
         return {name: value for name, value in self if value is not None and value is not False}
 
     def override(self, **overrides: object) -> Self:
@@ -172,7 +172,7 @@ class ExtractionSettings(StrictSettings):
             raise DataError(f"{first_error['loc'][0]}: {first_error['msg']}") from error
 
 
-def _parse_extraction(value: object) -> object:
+def _convert_extraction_flag(value: object) -> object:
     if isinstance(value, bool):
         return {} if value else None
     return value
@@ -199,7 +199,7 @@ class FamilySettings(StrictSettings):
         {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title", "corpora", "design_stated_by"}
     )
 
-    builder: str = Field(description="name of the builder; the other keys depend on it")
+    builder: str = Field(description="name of the builder, which determines the other keys")
     design: Design = Field(
         description="how members and non-members were obtained; the strongest possible claim depends on it"
     )
@@ -218,32 +218,37 @@ class FamilySettings(StrictSettings):
         default="whitespace",
         description="definition of a word: whitespace splits at white space; jieba segments Chinese text",
     )
-    seed: Seed = Field(default=0, description="seed of every random choice")
+    seed: Seed = Field(default=0, description="seed of every random choice; another seed draws other examples")
     calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.2,
-        description="share of the groups for the choice of thresholds and detectors; the rest is evaluated",
+        description="share of the texts, in whole groups, that thresholds and detectors may be chosen on; results are "
+        "computed from the other texts",
     )
     near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.5, description="minimum Jaccard similarity of the 5-word sequences of two near-duplicates"
     )
-    licence: Text | None = Field(default=None, description="licence of the texts")
+    licence: Text | None = Field(default=None, description="licence of the texts; None: not stated")
     on_request: bool = Field(
         default=False,
         description="true: build and audit it only if a command names it, not by sensors, the weekly audit or all",
     )
-    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_parse_extraction)] = Field(
+    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_convert_extraction_flag)] = Field(
         default=None,
-        description="an audit also searches the documents for passages that the model reproduces: true (with default "
-        "settings), or the keys below",
+        description="true: every audit also searches the documents for passages that the model reproduces, with the "
+        "default settings; or the keys below; None: no search",
     )
     corpora: tuple[Text, ...] = Field(
         default=(), description="corpora of references.yaml in which an audit searches for the texts (docs/overlap.md)"
     )
     infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
-        default=None, description="number of future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
+        default=None,
+        description="number of future tokens of the Infilling Score; None: 1 for texts of up to 32 words, 5 for "
+        "longer texts",
     )
     dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="upper bound of DC-PDD; None: 0.01 (10 for BookMIA: Zhang et al. 2024)"
+        default=None,
+        description="upper bound of a token's calibrated probability in DC-PDD; None: 0.01 (10 for BookMIA: Zhang et "
+        "al. 2024)",
     )
     combined: Annotated[tuple[Text, ...], Field(min_length=2), Distinct] | None = Field(
         default=None,
@@ -256,7 +261,7 @@ class FamilySettings(StrictSettings):
         return ()
 
     @property
-    def every_length_exact(self) -> bool:
+    def requires_exact_length(self) -> bool:
         """Return True if every text must have exactly the benchmark's number of words."""
         return True
 
@@ -276,7 +281,9 @@ class FamilySettings(StrictSettings):
     @model_validator(mode="after")
     def _require_lengths(self) -> Self:
         if self.words is None and not self.takes_any_length:
-            raise ValueError(f"words: this builder does not accept {ANY}, because it cuts texts; list their lengths")
+            raise ValueError(
+                f"words: this builder cuts texts, so it does not accept {ANY}. List the lengths of the texts."
+            )
         return self
 
 
@@ -290,7 +297,7 @@ class DocumentsSettings(FamilySettings):
     )
     windows_per_document: Count = Field(description="maximum number of texts per document")
     language: Language | None = Field(
-        default=None, description="use only documents in this language (ISO 639-1); None: all"
+        default=None, description="use only documents in this language (ISO 639-1); None: all languages"
     )
 
     @property
@@ -365,11 +372,11 @@ class BenchmarkSpec:
     @property
     def has_exact_length(self) -> bool:
         """Return True if every text has exactly ``words`` words."""
-        return self.words is not None and self.settings.every_length_exact
+        return self.words is not None and self.settings.requires_exact_length
 
     @property
     def design(self) -> Design:
-        """Return how members and non-members were obtained. The strongest possible claim depends on it."""
+        """Return the way in which members and non-members were obtained. The strongest possible claim depends on it."""
         return self.settings.design
 
     @property

@@ -249,7 +249,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     """Write the benchmarks with this name as a data set, and upload it if ``hub`` names one."""
     from audit_pipeline.benchmarks.built_benchmark import read_built, read_or_assess_split
     from audit_pipeline.benchmarks.publish import export, require_new_folder, require_redistributable
-    from audit_pipeline.benchmarks.redistribution import push, require_hub_name_and_token
+    from audit_pipeline.benchmarks.redistribution import require_hub_name_and_token, upload_export
 
     folder = out.expanduser().resolve()
     paths = DataPaths.from_environment()
@@ -271,7 +271,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     console.print_result(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
     if hub is not None:
         console.print_step(f"sending it to the hub as {hub}")
-        address = push(folder, hub)
+        address = upload_export(folder, hub)
         console.print_result(f"On the hub: {address}", address=address)
 
 

@@ -136,7 +136,7 @@ def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
     if texts.rows.note is not None:
         console.print_step(texts.rows.note)
     counted = texts.estimate_rows()
-    console.print_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
+    console.print_step(f"{texts.rows.file.name}: {'about ' if counted.is_estimated else ''}{counted.rows:,} row(s)")
     return texts
 
 

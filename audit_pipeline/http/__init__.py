@@ -1,4 +1,4 @@
-"""One HTTP client for everything: limits, retries, redaction of keys, pauses, and one vocabulary of errors.
+"""The HTTP client of the whole project: limits, retries, pauses, redaction of keys, and the errors of requests.
 
 Model servers, chat, timestamps, alerts, the package index, crawls and the hub use it. From this project,
 the package imports only audit_pipeline.errors.

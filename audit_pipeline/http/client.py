@@ -37,7 +37,7 @@ for _name in ("httpx2", "httpcore2"):
 
 
 class Pacer:
-    """Pauses between requests, even if different processes send them.
+    """A timer for pauses between requests, even if different processes send them.
 
     The modification time of a file records the time of the last request. A crawl uses one file for all hosts, so it
     also pauses between requests to two hosts.
@@ -58,7 +58,7 @@ class Pacer:
             self._sleep(remaining)
 
     def record_request(self) -> None:
-        """Record the end of a request. The pause begins after the response, so a slow server gets its pause, too."""
+        """Record the end of a request, because the pause begins after the response."""
         self._stamp.touch()
 
 
@@ -66,7 +66,8 @@ class HttpClient:
     """A client that sends one request at a time; a context manager.
 
     Certificates come from the environment: SSL_CERT_FILE and SSL_CERT_DIR, then REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE,
-    then the system. So do proxies (HTTP_PROXY and others), and passwords of hosts (~/.netrc or NETRC).
+    then the system. Proxies (HTTP_PROXY and others) and passwords of hosts (~/.netrc or NETRC) come from the
+    environment, too.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class HttpClient:
             timeout_seconds: Maximum time to connect, and maximum time without data from the server.
             max_bytes: Maximum length of a response.
             follow_redirects: Follow redirects instead of raising StatusError.
-            certificates: File or folder of certificates to trust. None: those of the environment.
-            proxy: Address of a proxy. None: that of the environment.
+            certificates: File or folder of certificates to trust. None: the certificates of the environment.
+            proxy: Address of a proxy. None: the proxy of the environment.
 
         Raises:
             HttpError: If the certificates or the proxy are unusable.
@@ -141,7 +142,7 @@ class HttpClient:
     def exchange(
         self, method: str, url: str, *, content: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> httpx2.Response:
-        """Send a request once and return its response, also one with an error status.
+        """Send a request once and return its response, even if the response has an error status.
 
         Raises:
             HttpError: If there is no usable response.
@@ -224,7 +225,7 @@ class AsyncHttpClient:
         timeout_seconds: float,
         max_bytes: int,
     ) -> httpx2.Response:
-        """Send a request once and return its response, also one with an error status.
+        """Send a request once and return its response, even if the response has an error status.
 
         Args:
             method: HTTP method.
@@ -293,7 +294,7 @@ def _read_netrc() -> httpx2.NetRCAuth | None:
 
 @contextmanager
 def translate_http_errors() -> Iterator[None]:
-    """Turn errors of httpx2 within the block into the errors of faults.py.
+    """Convert errors of httpx2 that the block raises to the errors of faults.py.
 
     Raises:
         HttpError: If the block raises an error of httpx2, or a time limit passes.
@@ -301,7 +302,7 @@ def translate_http_errors() -> Iterator[None]:
     try:
         yield
     except (httpx2.TimeoutException, TimeoutError) as error:
-        raise faults.RetryableError("no answer in time") from error
+        raise faults.RetryableError("the server did not respond in time") from error
     except (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError) as error:
         if faults.is_certificate_fault(error):
             raise faults.CertificateError("the server's certificate is not trusted") from error
@@ -310,7 +311,9 @@ def translate_http_errors() -> Iterator[None]:
             "the server cannot be reached" if is_unreached else "the connection failed"
         ) from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise faults.HttpError(f"no usable response ({faults.format_public_error(error)})") from error
+        raise faults.HttpError(
+            f"the server returned no usable response ({faults.format_public_error(error)})"
+        ) from error
 
 
 def require_success(response: httpx2.Response) -> None:
@@ -323,7 +326,7 @@ def require_success(response: httpx2.Response) -> None:
     if response.is_success:
         return
     status = response.status_code
-    problem = f"the server answered {status} {response.reason_phrase}".rstrip()
+    problem = f"the server responded with status {status} {response.reason_phrase}".rstrip()
     if faults.is_transient_status(status):
         raise faults.RetryableError(problem, status, parse_retry_after(response.headers.get("Retry-After")))
     raise faults.StatusError(problem, status)

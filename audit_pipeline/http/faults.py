@@ -1,7 +1,7 @@
-"""Errors of HTTP requests, and retries: which errors are transient, how many attempts follow, and after which pauses.
+"""Errors of HTTP requests, and retries: the transient errors, the number of attempts, and the pauses between them.
 
-tenacity repeats the calls. Each module that uses the client converts these errors into its own errors, such as an
-unreachable model.
+tenacity repeats the calls. Each module that uses the client converts these errors to its own errors, such as the error
+for an unreachable model.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from audit_pipeline.errors import AuditError, TransientError
 
 # 408 timeout, 425 too early, 429 too many requests.
 _RETRYABLE_STATUSES = frozenset((408, 425, 429))
-# 501 not implemented, 505 HTTP version not supported: the server never supports the request.
+# 501 not implemented, 505 HTTP version not supported. Such a server would not support the request later, either.
 _LASTING_SERVER_STATUSES = frozenset((501, 505))
-# A full disk (ENOSPC, EDQUOT) is missing here: only the user can empty it, and the work resumes afterwards.
+# A full disk (ENOSPC, EDQUOT) is not transient, because only the user can free space on it.
 _TRANSIENT_ERRNOS = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
     | {errno.EHOSTUNREACH, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.ENETDOWN}
@@ -33,9 +33,9 @@ _TRANSIENT_ERRNOS = frozenset(
 
 
 class HttpError(AuditError):
-    """A request without a usable response.
+    """An error for a request without a usable response.
 
-    The message names neither the address nor a key, so that callers can put it into messages of their own.
+    The message contains neither the address nor a key, so that callers can include it in their own messages.
 
     Attributes:
         status: HTTP status of the response, or None without a response.
@@ -47,7 +47,7 @@ class HttpError(AuditError):
 
 
 class RetryableError(HttpError):
-    """A fault that may not occur in another attempt.
+    """An error for a request that may succeed in another attempt.
 
     Attributes:
         pause_seconds: Pause that the server requests before the next attempt, or None.
@@ -59,28 +59,28 @@ class RetryableError(HttpError):
 
 
 class DamagedResponseError(RetryableError):
-    """A compressed response that is truncated, corrupt, or in an encoding that the client did not accept."""
+    """An error for a compressed response that is truncated, corrupt, or in an encoding that was not requested."""
 
 
 class OversizedResponseError(HttpError):
-    """A response that is longer than its limit, as sent or decompressed."""
+    """An error for a response that is longer than its limit, as sent or decompressed."""
 
 
 class CertificateError(HttpError):
-    """A server whose certificate is not trusted."""
+    """An error for a server whose certificate is not trusted."""
 
 
 class StatusError(HttpError):
-    """A response with an error status that another attempt would also get."""
+    """An error for a response with an error status that another attempt would also get."""
 
 
 def is_transient_status(status: int) -> bool:
-    """Return whether the server may respond to the same request with another status later."""
+    """Return True if the server may respond to the same request with another status later."""
     return status in _RETRYABLE_STATUSES or (status >= 500 and status not in _LASTING_SERVER_STATUSES)
 
 
 def is_transient_fault(error: BaseException) -> bool:
-    """Return whether the error or one of its causes is a transient fault of the environment.
+    """Return True if the error or one of its causes is a transient fault of the environment.
 
     Transient faults are a busy server, a failed connection and a short failure of a network disk. Bad input, an
     untrusted certificate, a full disk and programming errors are not transient: they would occur in every attempt.
@@ -91,7 +91,7 @@ def is_transient_fault(error: BaseException) -> bool:
 def iterate_causes(error: BaseException, *, with_context: bool = False) -> Iterator[BaseException]:
     """Yield the error, its cause, the cause of its cause and so on.
 
-    Each error is yielded once: an error that is raised again from its own wrapper would loop.
+    Each error is yielded once. Without this rule, an error that is its own cause would lead to an endless loop.
 
     Args:
         error: Last error of the chain.
@@ -106,7 +106,7 @@ def iterate_causes(error: BaseException, *, with_context: bool = False) -> Itera
 
 
 def is_certificate_fault(error: BaseException) -> bool:
-    """Return whether the connection failed because the server's certificate is not trusted."""
+    """Return True if the connection failed because the server's certificate is not trusted."""
     return any(isinstance(cause, ssl.SSLCertVerificationError) for cause in iterate_causes(error))
 
 
@@ -126,7 +126,7 @@ class RetryPolicy:
     """Number of attempts, and pauses that double from one attempt to the next.
 
     Attributes:
-        attempts: Maximum number of attempts, the first one included.
+        attempts: Maximum number of attempts, including the first attempt.
         first_pause: Pause after the first attempt, in seconds.
         max_pause: Maximum pause, in seconds.
         jitter: Maximum random addition to each pause, in seconds.
@@ -142,7 +142,7 @@ NO_RETRY = RetryPolicy(attempts=1, first_pause=0.0)
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Return whether the error is a RetryableError."""
+    """Return True if the error is a RetryableError."""
     return isinstance(error, RetryableError)
 
 
@@ -160,7 +160,7 @@ def build_retryer(
 
     Args:
         policy: Number of attempts and pauses.
-        is_transient: Function that returns whether an error is transient.
+        is_transient: Function that returns True for a transient error.
         on_retry: Function that is called before each pause.
         sleep: Function that pauses. Tests replace it.
     """
@@ -231,17 +231,17 @@ def _build_retry_arguments(
     is_transient: Callable[[BaseException], bool],
     on_retry: Callable[[tenacity.RetryCallState], None] | None,
 ) -> dict[str, Any]:
-    own_pause: Callable[[tenacity.RetryCallState], float]
-    own_pause = growing_pause = tenacity.wait_exponential(multiplier=policy.first_pause, max=policy.max_pause)
+    usual_pause: Callable[[tenacity.RetryCallState], float]
+    usual_pause = growing_pause = tenacity.wait_exponential(multiplier=policy.first_pause, max=policy.max_pause)
     if policy.jitter:
-        own_pause = growing_pause + tenacity.wait_random(0, policy.jitter)
+        usual_pause = growing_pause + tenacity.wait_random(0, policy.jitter)
 
     def compute_pause(state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         requested_pause = 0.0
         if isinstance(error, RetryableError):
             requested_pause = error.pause_seconds or 0.0
-        return max(own_pause(state), requested_pause)
+        return max(usual_pause(state), requested_pause)
 
     return {
         "retry": tenacity.retry_if_exception(is_transient),

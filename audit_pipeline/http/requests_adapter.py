@@ -1,7 +1,7 @@
 """An adapter that sends the requests of a ``requests`` session through the HTTP client of this package.
 
-requests-cache works with sessions of requests only, and keeps the pages of crawls. The adapter puts the client below
-that cache, so that crawls have the same limits, redaction and errors as all other users.
+requests-cache stores the pages of crawls, and works only with sessions of ``requests``. With this adapter its requests
+have the same limits, redaction and errors as all other requests of the project.
 """
 
 from __future__ import annotations

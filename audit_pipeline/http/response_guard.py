@@ -1,8 +1,8 @@
-"""Guards on responses: they limit the length of bodies, and remove the keys that the request was sent with.
+"""Guards on responses: they limit the length of bodies, and remove the keys that the request contained.
 
-The guard is a hook for responses of httpx2, which runs before a body is read. So it also guards redirects, and any
-client that is built on httpx2, such as huggingface_hub's. It decompresses gzip and deflate itself: httpx2 would
-decompress a whole chunk at once, without a limit of its size.
+The guard is a hook for responses of httpx2 that runs before a body is read. So it also guards redirects, and any client
+that is built on httpx2, such as the client of huggingface_hub. The guard decompresses gzip and deflate itself, because
+httpx2 would decompress a whole chunk at once, without a limit for its size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ACCEPTED_ENCODING = "gzip"
 """Value of the Accept-Encoding header."""
 MAX_JSON_BYTES = 32 << 20
-"""Maximum length of a response whose length nothing else limits. Parsed JSON can take 25 times as much memory."""
+"""Default of the maximum length of a response, in bytes. Parsed JSON can take 25 times as much memory."""
 LIMIT_EXTENSION = "max_bytes"
 """Key of the maximum length in ``request.extensions``. If it is None, the caller reads the body without a guard."""
 

@@ -16,7 +16,7 @@ from audit_pipeline.models import model_files
 from audit_pipeline.models.config import HUB_ID, AdapterFiles, InstalledFile, ModelEntry, TrainedHere
 from audit_pipeline.models.model_files import INDEX_FILE, choose_weight_files
 from audit_pipeline.readers.file_bytes import find_irregular_kind
-from audit_pipeline.readers.hub_faults import hub_faults_as_errors
+from audit_pipeline.readers.hub_faults import convert_hub_errors
 from audit_pipeline.store.control_files import require_intact_control
 from audit_pipeline.store.files import read_json
 from audit_pipeline.store.paths import DataPaths
@@ -227,7 +227,7 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
             require_regular_model_files(folder)
     else:
         assert adapter.hub is not None
-        with hub_faults_as_errors(str(adapter), adapter.revision, "or give a path", ModelError, HubUnreachableError):
+        with convert_hub_errors(str(adapter), adapter.revision, "or give a path", ModelError, HubUnreachableError):
             patterns = [*_TOKENIZER_PATTERNS, model_files.ADAPTER_WEIGHTS]
             folder = Path(snapshot_download(adapter.hub, revision=adapter.revision, allow_patterns=patterns))
     if not (folder / model_files.ADAPTER_CONFIG).is_file():
@@ -279,7 +279,7 @@ def _fetch_from_hub(entry: ModelEntry, revision: str | None) -> LocatedModel:
         patterns += _WEIGHT_PATTERNS
     if entry.trust_remote_code:
         patterns.append("*.py")
-    with hub_faults_as_errors(at, revision, "or give a local path", ModelError, HubUnreachableError):
+    with convert_hub_errors(at, revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=revision, allow_patterns=patterns))
     _require_no_adapter(entry, folder)
     _require_weights(entry, folder, at)

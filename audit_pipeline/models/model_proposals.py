@@ -22,7 +22,7 @@ from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.readers.hub_faults import hub_faults_as_errors
+from audit_pipeline.readers.hub_faults import convert_hub_errors
 from audit_pipeline.store.files import write_atomically
 from audit_pipeline.store.paths import config_dir
 
@@ -104,7 +104,7 @@ def list_candidates(owner: str, api: HfApi | None = None) -> list[ModelInfo]:
     """
     api = api or HfApi()
     remedy = f"correct config/{FILE_NAME}"
-    with hub_faults_as_errors(owner, None, remedy, ModelError, TransientError), _limit_hub_timeout():
+    with convert_hub_errors(owner, None, remedy, ModelError, TransientError), _limit_hub_timeout():
         # A short request comes first and fails at once if the hub is unavailable. The client would repeat a failing
         # listing for longer than a sensor's tick may take.
         get_session().get(f"{api.endpoint}/api/models", params={"limit": 1}).raise_for_status()

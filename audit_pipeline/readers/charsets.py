@@ -28,8 +28,8 @@ _MARKS = {
 _UTF16_STARTS = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
 _HEAD_BYTES = 4096
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
-_ESCAPE = b"\x1b"
-_SHIFTED = "iso2022_jp"
+_ESCAPE_BYTE = b"\x1b"
+_ISO_2022_JP = "iso2022_jp"
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 
 
@@ -79,7 +79,9 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
     if text is None and candidates == ["utf-8"]:
         text = _decode_by_guess(content)
     if text is None:
-        raise DataError(f"wrong charset: the bytes are not valid {' or '.join(dict.fromkeys(candidates))}")
+        raise DataError(
+            f"the page cannot be decoded, because its bytes are not valid {' or '.join(dict.fromkeys(candidates))}"
+        )
     return text
 
 
@@ -117,13 +119,13 @@ def _list_candidates(content: bytes, charset: str | None) -> list[str]:
         declared.append(find_codec(label_inside, is_inside=True))
     known = [name for name in declared if name is not None]
     # Text in ISO-2022-JP consists of ASCII bytes and would be accepted as UTF-8, so UTF-8 must not be tried.
-    if _SHIFTED in known and _ESCAPE in content:
-        return [_SHIFTED]
+    if _ISO_2022_JP in known and _ESCAPE_BYTE in content:
+        return [_ISO_2022_JP]
     return ["utf-8", *known]
 
 
 def _find_text_codec(label: str) -> str | None:
-    """Return the name of Python's text codec for a label, or None if there is none. "hex" is no text codec."""
+    """Return the name of Python's text codec for a label, or None. For example, "hex" is a codec, but not for text."""
     try:
         bytes(4).decode(label)
         return codecs.lookup(label).name

@@ -91,7 +91,7 @@ def build_dating_from_years(years: Collection[int]) -> Dating | None:
     return Dating(date(max(years), 12, 31), date(min(years), 1, 1))
 
 
-def span_datings(datings: Collection[Dating]) -> Dating | None:
+def merge_datings(datings: Collection[Dating]) -> Dating | None:
     """Return the smallest interval that contains all given intervals, or None if there are none."""
     if not datings:
         return None
@@ -113,7 +113,7 @@ def parse_edition_dates(values: Iterable[str | None]) -> Dating | None:
             dating = parse_dating(value)
             if dating is not None:
                 datings.append(dating)
-    return span_datings(datings)
+    return merge_datings(datings)
 
 
 def _is_absent(value: object) -> bool:
@@ -124,7 +124,7 @@ def _is_absent(value: object) -> bool:
 
 def _build_dating(first: date, last: date) -> Dating:
     if first > last:
-        raise ValueError("ends before it begins")
+        raise ValueError("the last day is before the first day")
     return Dating(last) if first == last else Dating(last, first)
 
 
@@ -132,7 +132,7 @@ def _build_from_numbers(year: int, month: int = 0, day: int = 0) -> Dating:
     """Return the interval of a year, a month or a day. 0 stands for an unknown month or day, as in 1998-05-00."""
     if month == 0:
         if day:
-            raise ValueError("a day of an unknown month")
+            raise ValueError("the date has a day, but no month")
         return Dating(date(year, 12, 31), date(year, 1, 1))
     first = date(year, month, day or 1)
     return Dating(first) if day else Dating(first.replace(day=monthrange(year, month)[1]), first)
@@ -154,7 +154,7 @@ def _parse_value(value: object) -> Dating:
     if isinstance(value, date):
         return Dating(value)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("no date")
+        raise ValueError("the value is not a date")
     return _parse_written(value if isinstance(value, str) else str(math.floor(value)))
 
 
@@ -189,11 +189,11 @@ def _read_digits(digits: str) -> Dating:
     if len(digits) in (len("20240531"), len("20240531120000")):
         return _build_from_numbers(int(digits[:4]), int(digits[4:6]), int(digits[6:8]))
     if _COMPACT_MINUTE.fullmatch(digits):
-        raise ValueError("a compact date, or milliseconds in the year 1976")
+        raise ValueError("the digits may be a compact date or milliseconds in the year 1976")
     for least, units_per_second in _EPOCH_UNITS:
         if least <= int(digits) < 100 * least:
             return Dating(datetime.fromtimestamp(int(digits) // units_per_second, UTC).date())
-    raise ValueError("no date")
+    raise ValueError("the value is not a date")
 
 
 def _read_year_first(year: str, _: str, month: str, day: str, clock: str | None) -> Dating:
@@ -231,16 +231,16 @@ def _read_year_last(first: str, mark: str, second: str, year: str) -> Dating:
     for day, month in ((int(first), int(second)), (int(second), int(first))):
         if 1 <= month <= _MONTHS_PER_YEAR and not (possible and mark == "."):
             possible.append(_build_from_numbers(int(year), month, day))
-    dating = span_datings(possible)
+    dating = merge_datings(possible)
     if dating is None:
-        raise ValueError("no month")
+        raise ValueError("the date contains no month")
     return dating
 
 
 def _read_day_of_named_month(day: str | None, month: str, year: str) -> Dating:
     names = [name for name in _MONTH_NAMES if name == month.lower() or name[:3] == month.lower()[:4].removesuffix("t")]
     if not names:
-        raise ValueError("no month")
+        raise ValueError("the date contains no month")
     return _build_from_numbers(int(year), _MONTH_NAMES.index(names[0]) + 1, int(day or 0))
 
 
@@ -255,7 +255,7 @@ def _read_week(year: str, week: str) -> Dating:
     return _build_dating(first, first + timedelta(days=6))
 
 
-def _read_mail(written: str) -> Dating:
+def _read_mail_date(written: str) -> Dating:
     return _build_from_moment(parsedate_to_datetime(written))
 
 
@@ -299,7 +299,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[..., Dating]], ...] = (
         _compile(
             rf"({_WEEKDAY}\d{{1,2}}[ -][a-z]{{3}}[ -]\d{{4}} \d{{1,2}}:\d{{2}}(?::\d{{2}})? (?:[+-]\d{{4}}|GMT|UTC?))"
         ),
-        _read_mail,
+        _read_mail_date,
     ),
 )
 _RANGE_MARKS = ("/", "–", "—", " - ", " to ", "..")

@@ -1,4 +1,4 @@
-"""Distributions of Python packages: the package index that pip is configured with, and files in archives and wheels.
+"""Distributions of Python packages: the package index that pip uses, and the files in archives and wheels.
 
 pip has no public function for its configuration, so the output of ``pip config list`` is parsed. Nothing is extracted
 to disk.
@@ -102,12 +102,13 @@ def read_wheel_member(wheel: Path, name: str) -> bytes:
             return archive.read(name)
     except KeyError:
         raise SourceError(
-            f"{wheel.name} does not contain the file {name}. Correct file or version in the entry."
+            f"{wheel.name} does not contain the file {name}. Correct 'file' or 'version' in the entry of the "
+            "configuration."
         ) from None
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
         # zipfile raises RuntimeError if a file needs a password. If the compression is not supported, it raises
         # NotImplementedError, which is a subclass of RuntimeError.
-        raise SourceError(f"{wheel.name}: {name} cannot be read: {error}") from error
+        raise SourceError(f"{wheel.name}: the file {name} cannot be read: {error}") from error
 
 
 def read_members(archive: Path, is_selected: Callable[[str], bool]) -> dict[str, bytes]:

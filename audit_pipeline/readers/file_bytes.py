@@ -1,7 +1,7 @@
 """The bytes of users' files: plain, compressed or from standard input, with progress and a limit for lines.
 
 Only regular files are opened. Opening a named pipe waits until a program writes to it, and reading a device may never
-end. The messages name what other paths are, such as "a pipe".
+end. The errors for other paths describe them, for example as "a pipe".
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Meter:
     """The progress of reading a file.
 
     Attributes:
-        size: The size of the file: bytes on disk or, for spreadsheets, rows.
+        size: The size of the file in bytes on disk. For spreadsheets, it is the number of rows.
         position: Returns the number of bytes or rows that have been read so far. None if the file is closed.
     """
 
@@ -89,16 +89,16 @@ class InputFile:
 
 
 def find_irregular_kind(path: Path) -> str | None:
-    """Return a phrase for what a path is, such as "a pipe", or None for a regular file or a link to one."""
+    """Return a description of a path, such as "a pipe", or None for a regular file or a link to a regular file."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
         if error.errno == errno.ELOOP:
-            return "a link to itself or in a circle"
+            return "a link that leads back to itself"
         if isinstance(error, FileNotFoundError):
             return BROKEN_LINK if os.path.islink(path) else VANISHED
         return f"a file that cannot be reached ({error.strerror})"
-    return _name_kind(mode)
+    return _describe_mode(mode)
 
 
 def describe_invalid_bytes(error: UnicodeDecodeError, encoding: str = "UTF-8") -> str:
@@ -129,7 +129,7 @@ def open_regular_file(path: Path) -> io.BufferedReader:
         if kind is None or kind == VANISHED:
             raise
         raise OSError(error.errno, f"it is {kind}", str(path)) from error
-    kind = _name_kind(os.fstat(descriptor).st_mode)
+    kind = _describe_mode(os.fstat(descriptor).st_mode)
     if kind is not None:
         os.close(descriptor)
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
@@ -164,7 +164,7 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
             caller reads the bytes.
     """
     with ExitStack() as stack:
-        stack.enter_context(faults_as_errors(file))
+        stack.enter_context(convert_read_errors(file))
         raw = file.spooled if file.spooled is not None else stack.enter_context(open_regular_file(file.path))
         size = raw.seek(0, io.SEEK_END)
         raw.seek(0)
@@ -185,16 +185,19 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def faults_as_errors(file: InputFile) -> Iterator[None]:
-    """Convert errors of the disk and of decompression, raised within the block, to UnreadableFileError."""
+def convert_read_errors(file: InputFile) -> Iterator[None]:
+    """Convert errors of the disk and of decompression that the block raises to UnreadableFileError."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableFileError(
-            file.path, f"is not a readable .gz file ({to_one_line(error)}). It may be truncated. Use another copy."
+            file.path,
+            f"the file is not a readable .gz file ({to_one_line(error)}). It may be truncated. Use another copy.",
         ) from error
     except OSError as error:
-        raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or to_one_line(error)})") from error
+        raise UnreadableFileError(
+            file.path, f"the file cannot be read ({error.strerror or to_one_line(error)})"
+        ) from error
 
 
 def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -219,8 +222,8 @@ def iterate_lines(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, byte
 def decode_text(binary: BinaryIO) -> io.TextIOWrapper:
     """Return a text file that decodes the bytes as UTF-8 and keeps line ends unchanged.
 
-    Invalid bytes become lone surrogates instead of an error. The reader of rows then skips only the rows that contain
-    them. Closing the text file also closes ``binary``.
+    Invalid bytes become lone surrogates, so that the reader of rows skips only the rows with invalid bytes.
+    Closing the text file also closes ``binary``.
     """
     return io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
@@ -235,7 +238,7 @@ def require_line_within_limit(file: InputFile, line: bytes | str, number: int) -
 def refuse_utf16(file: InputFile, start: bytes) -> None:
     """Raise UnreadableFileError if a file begins with the byte-order mark of UTF-16."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnreadableFileError(file.path, "is in UTF-16. Save it as UTF-8.")
+        raise UnreadableFileError(file.path, "the text is in UTF-16. Save it as UTF-8.")
 
 
 def read_standard_input() -> InputFile:
@@ -246,7 +249,7 @@ def read_standard_input() -> InputFile:
     """
     if sys.stdin is None:
         raise UnreadableFileError(
-            Path("standard input"), "is closed. Pipe lines of JSON to the command, or name a file instead of -."
+            Path("standard input"), "it is closed. Pipe lines of JSON to the command, or name a file instead of -."
         )
     # Python closes and removes the temporary file when the last reference to it is gone.
     spooled = tempfile.TemporaryFile()  # noqa: SIM115
@@ -257,7 +260,10 @@ def read_standard_input() -> InputFile:
     start = spooled.read(4096)
     refuse_utf16(file, start)
     if b"\0" in start or start.startswith(_ZSTANDARD):
-        raise UnreadableFileError(file.path, "is not text, but must contain lines of JSON. Name a file instead of -.")
+        raise UnreadableFileError(
+            file.path,
+            "the input is not text, but must consist of lines of JSON. For other formats name a file instead of -.",
+        )
     return file
 
 
@@ -279,7 +285,7 @@ class _NonClosingReader(io.RawIOBase):
         return len(piece)
 
 
-def _name_kind(mode: int) -> str | None:
+def _describe_mode(mode: int) -> str | None:
     if stat.S_ISREG(mode):
         return None
     return _KINDS.get(stat.S_IFMT(mode), "a special file")

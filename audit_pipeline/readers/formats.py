@@ -76,14 +76,14 @@ def open_rows(path: Path, *, name: str | None = None, string_lines: str | None =
         return _FORMATS[".jsonl"].open(read_standard_input())
     if path.is_dir():
         if detect_saved_kind(path) is None:
-            raise DataError(f"{path}: is a folder, but not a data set that save_to_disk wrote. Name a file.")
+            raise DataError(f"{path}: this folder is not a data set that save_to_disk wrote. Name a file.")
         return open_saved_dataset(InputFile(path, name or escape_unprintable(path.name), ""))
     suffix = find_suffix(path)
     if suffix is None:
-        raise DataError(f"{path}: unknown format. Use a file whose name ends in one of {', '.join(SUFFIXES)}.")
+        raise DataError(f"{path}: the format is unknown. Use a file whose name ends in one of {', '.join(SUFFIXES)}.")
     kind = find_irregular_kind(path)
     if kind is not None:
-        problem = f"is {kind}, not a regular file" if os.path.lexists(path) else "no such file"
+        problem = f"the path is {kind}, not a regular file" if os.path.lexists(path) else "there is no such file"
         raise DataError(f"{path}: {problem}")
     packed = next((compression for compression in COMPRESSIONS if suffix.endswith(compression)), "")
     file = InputFile(path, name or escape_unprintable(path.name), suffix.removesuffix(packed), packed, string_lines)

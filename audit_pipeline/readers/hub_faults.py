@@ -34,7 +34,7 @@ from audit_pipeline.http.faults import HttpError, RetryableError, is_transient_s
 from audit_pipeline.http.response_guard import LIMIT_EXTENSION
 
 HUB_ERRORS = (httpx2.HTTPError, HttpError, HFValidationError, RevisionResolutionError, OSError)
-"""The errors that a request to the hub can raise: of its clients, of the disk and of the network."""
+"""The errors that a request to the hub can raise: errors of its clients, of the disk and of the network."""
 
 _UNAUTHORISED = 401
 _FORBIDDEN = 403
@@ -56,11 +56,11 @@ class HubFault:
     """A problem with a model or a data set of the hub.
 
     Attributes:
-        why: The end of a sentence that begins with the name of the model or data set.
+        reason: The end of a sentence that begins with the name of the model or data set.
         is_transient: True if the same request may succeed later.
     """
 
-    why: str
+    reason: str
     is_transient: bool
 
 
@@ -102,7 +102,8 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
         is_partial = _find_first_error(errors, IncompleteSnapshotError) is not None
         partly = " complete" if is_partial else ""
         return HubFault(
-            f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: unset it", is_transient=False
+            f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE forbids requests: unset HF_HUB_OFFLINE",
+            is_transient=False,
         )
     refusal = _find_first_error(errors, HfHubHTTPError) or _find_first_error(errors, httpx2.HTTPStatusError)
     if refusal is not None:
@@ -110,17 +111,19 @@ def classify_hub_error(error: BaseException, revision: str | None = None) -> Hub
     network_error = _find_first_error(errors, httpx2.TransportError, RetryableError, ConnectionError, TimeoutError)
     if network_error is None:
         return None
-    reason = _shorten(network_error) or type(network_error).__name__
+    reason = _shorten_message(network_error) or type(network_error).__name__
     return HubFault(
-        f"cannot be fetched now: the hub cannot be reached, or the connection failed ({reason}); try again later", True
+        f"cannot be fetched now, because the hub cannot be reached or the connection failed ({reason}): try again "
+        "later",
+        True,
     )
 
 
 @contextmanager
-def hub_faults_as_errors(
+def convert_hub_errors(
     name: str, revision: str | None, remedy: str, lasting_error: type[AuditError], transient_error: type[AuditError]
 ) -> Iterator[None]:
-    """Convert errors of the hub's clients, raised within the block, to errors of this project.
+    """Convert errors of the hub's clients that the block raises to errors of this project.
 
     Args:
         name: The beginning of the message: the model or data set.
@@ -139,35 +142,39 @@ def hub_faults_as_errors(
     except HUB_ERRORS as error:
         fault = classify_hub_error(error, revision)
         if fault is None:
-            fault = HubFault(f"cannot be fetched: {_shorten(error)}", is_transient=False)
+            fault = HubFault(f"cannot be fetched: {_shorten_message(error)}", is_transient=False)
         error_class = transient_error if fault.is_transient else lasting_error
-        raise error_class(f"{name} {fault.why}, {remedy}") from error
+        raise error_class(f"{name} {fault.reason}, {remedy}") from error
 
 
 def _classify_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
     status = error.response.status_code
     if isinstance(error, GatedRepoError):
-        reason = "is gated: accept its terms on the hub and set HF_TOKEN in the environment"
+        reason = "is gated: accept its terms on the hub, and set HF_TOKEN to a token of your account"
         if status == _FORBIDDEN:
-            reason = "is gated, and HF_TOKEN may not read it: accept its terms with that account"
+            reason = (
+                "is gated, and the account of HF_TOKEN has no access: accept its terms on the hub with this account"
+            )
         return HubFault(reason, False)
     if isinstance(error, RevisionNotFoundError):
         return HubFault(f"has no revision {revision}: correct the revision", False)
     if isinstance(error, RemoteEntryNotFoundError):
-        return HubFault("has no such file on the hub: correct the file name", False)
+        return HubFault("lacks the requested file on the hub: correct the name of the file", False)
     # The hub reports a private repository as missing if the token does not permit access.
     if isinstance(error, RepositoryNotFoundError) or status == _UNAUTHORISED:
         return HubFault("is not on the hub, or is private: correct the name, or set HF_TOKEN", False)
     if is_transient_status(status):
         pause = parse_retry_after(error.response.headers.get("Retry-After"))
-        wait = f" and asks to wait {pause:.0f} s" if pause is not None else ""
-        return HubFault(f"cannot be fetched now: the hub is busy (status {status}){wait}; try again later", True)
-    return HubFault(f"cannot be fetched: {_shorten(error)}", False)
+        wait = f" and requests a pause of {pause:.0f} s" if pause is not None else ""
+        return HubFault(
+            f"cannot be fetched now, because the hub is busy (status {status}){wait}: try again later", True
+        )
+    return HubFault(f"cannot be fetched: {_shorten_message(error)}", False)
 
 
 def _find_first_error(errors: list[BaseException], *kinds: type[_Error]) -> _Error | None:
     return next((error for error in errors if isinstance(error, kinds)), None)
 
 
-def _shorten(error: BaseException) -> str:
+def _shorten_message(error: BaseException) -> str:
     return to_one_line(error)[:_MAX_REASON_LENGTH]

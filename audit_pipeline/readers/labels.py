@@ -1,4 +1,4 @@
-"""Labels in files: the spellings of member, non-member and unknown, and the count of unknown spellings."""
+"""Labels in files: their spellings for member, non-member and unknown, and the counting of other spellings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPELLINGS: Mapping[str, int | None] = {
 }
 """The label for each known spelling (in lower case): 1 for members, 0 for non-members, None if nobody knows."""
 
-NOT_UNDERSTOOD = "label is neither 1, 0 nor empty"
+NOT_UNDERSTOOD = "the label is neither 1, 0 nor empty"
 
 _MAX_SHOWN = 5
 _MAX_SHOWN_CHARACTERS = 30
@@ -26,7 +26,7 @@ class SpellingError(ValueError):
 
 
 def parse_label(value: object) -> int | None:
-    """Return 1 for a member, 0 for a non-member, or None if the value is empty or says that the label is unknown.
+    """Return 1 for a member, 0 for a non-member, or None if the value is empty or means unknown, such as null.
 
     Raises:
         SpellingError: If the spelling of the value is not in SPELLINGS.
@@ -44,21 +44,20 @@ class LabelReader:
     Attributes:
         known: Number of members (key 1) and of non-members (key 0). Empty labels are not counted.
         not_understood: Number of labels with an unknown spelling.
-        spelt: Counts of the first five distinct unknown spellings. All spellings of more than 30 characters are counted
-            under the key None, because a cell of the label column may contain a whole text if columns are shifted.
+        counts: Number of labels for each of the first five unknown spellings. All spellings of more than 30 characters
+            are counted under the key None. If columns are shifted, such a spelling may be a whole text.
     """
 
     known: dict[int, int] = field(default_factory=lambda: {MEMBER: 0, NON_MEMBER: 0})
     not_understood: int = 0
-    spelt: dict[str | None, int] = field(default_factory=dict)
+    counts: dict[str | None, int] = field(default_factory=dict)
     _others: bool = False
 
     def read(self, value: object) -> int | None:
         """Parse a label and count it.
 
         Returns:
-            1 for a member, 0 for a non-member, None if the value is empty, says that the label is unknown, or has an
-            unknown spelling.
+            1 for a member, 0 for a non-member, None if the value is empty, means unknown, or has an unknown spelling.
         """
         try:
             label = parse_label(value)
@@ -74,8 +73,8 @@ class LabelReader:
         self.not_understood += 1
         spelling = str(value).strip()
         shown = spelling if len(spelling) <= _MAX_SHOWN_CHARACTERS else None
-        if shown in self.spelt or len(self.spelt) < _MAX_SHOWN:
-            self.spelt[shown] = self.spelt.get(shown, 0) + 1
+        if shown in self.counts or len(self.counts) < _MAX_SHOWN:
+            self.counts[shown] = self.counts.get(shown, 0) + 1
         else:
             self._others = True
 
@@ -90,14 +89,14 @@ class LabelReader:
         if not self.not_understood:
             return None
         spellings: list[str] = []
-        for spelling, count in self.spelt.items():
+        for spelling, count in self.counts.items():
             shown = f"cells of more than {_MAX_SHOWN_CHARACTERS} characters" if spelling is None else repr(spelling)
             spellings.append(f"{shown} ({count:,})")
         if self._others:
             spellings.append("and others")
         return (
-            f"{self.not_understood:,} label(s) with an unknown spelling, {consequence}: {', '.join(spellings)}; "
-            "valid labels are 1 or member, 0 or non-member, or empty"
+            f"{self.not_understood:,} label(s) have an unknown spelling ({consequence}): {', '.join(spellings)}. "
+            "Valid labels are 1 or member, 0 or non-member, or empty."
         )
 
 

@@ -128,7 +128,9 @@ def _fetch_newest(kind: _Kind, project: str, index: Index, downloads: Path, requ
             cached = _find_newest_cached(kind, project, folder, None)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
-        return replace(cached, fault=f"versions newer than {cached.version} could not be searched: {error}")
+        return replace(
+            cached, fault=f"the package index could not be searched for versions newer than {cached.version}: {error}"
+        )
 
 
 def _choose_newest(
@@ -187,7 +189,10 @@ class _IndexClient:
         self._endpoint = (index.endpoint or PYPI_SIMPLE_ENDPOINT).rstrip("/")
         self._policy = RetryPolicy(index.attempts, index.pause)
         if index.certificates and not Path(index.certificates).exists():
-            raise _FetchError(f"pip's configuration names certificates that do not exist: {index.certificates}")
+            raise _FetchError(
+                f"the certificates in pip's configuration do not exist: {index.certificates}. Correct the setting cert "
+                "or PIP_CERT."
+            )
         try:
             self._http = HttpClient(
                 timeout_seconds=index.timeout,
@@ -213,18 +218,20 @@ class _IndexClient:
             return _parse_project_page(project, response)
         except HttpError as error:
             if error.status == _NOT_FOUND:
-                raise SourceError(f"{project}: the package index has no such project") from None
+                raise SourceError(f"{project}: the package index has no project with this name") from None
             raise _build_fetch_error(error) from error
         except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError, RecursionError) as error:
             raise _FetchError(
-                f"the response of the index is not a package list ({format_public_error(error)})"
+                f"the response of the package index is not a list of packages ({format_public_error(error)})"
             ) from error
 
     def fetch_distribution(self, package: DistributionPackage, folder: Path) -> Path:
         """Return the path of a distribution in the folder. Download it if it is missing there or has a wrong sha256."""
         expected = package.digests.get("sha256", "").lower()
         if not expected:
-            raise _FetchError(f"the index has no sha256 for {package.filename}")
+            raise _FetchError(
+                f"the package index has no sha256 for {package.filename}, so that the file cannot be verified"
+            )
         path = folder / package.filename
         if not path.is_file() or file_sha256(path) != expected:
             with write_atomically(path) as temporary:
@@ -233,7 +240,7 @@ class _IndexClient:
                 except HttpError as error:
                     raise _build_fetch_error(error) from error
                 if file_sha256(temporary) != expected:
-                    raise _FetchError(f"{package.filename} is not the file that the index describes: wrong sha256")
+                    raise _FetchError(f"the sha256 of {package.filename} is not the sha256 in the package index")
         with write_atomically(path.with_name(f"{path.name}.sha256")) as temporary:
             temporary.write_text(f"{expected}  {path.name}\n", encoding="utf-8")
         return path
@@ -250,4 +257,4 @@ def _parse_project_page(project: str, response: httpx2.Response) -> ProjectPage:
 
 
 def _build_fetch_error(error: HttpError) -> _FetchError:
-    return _FetchError(f"no usable response from the package index ({error})")
+    return _FetchError(f"the package index returned no usable response ({error})")

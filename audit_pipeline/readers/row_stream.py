@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from audit_pipeline.readers.file_bytes import InputFile, faults_as_errors
+from audit_pipeline.readers.file_bytes import InputFile, convert_read_errors
 from audit_pipeline.readers.text_rows import (
     Row,
     Skipped,
@@ -16,8 +16,8 @@ from audit_pipeline.readers.text_rows import (
     UnreadableFileError,
     build_unusable_file_error,
     choose_column,
-    column_names,
     find_column,
+    list_columns,
     read_text_row,
     require_no_preferred_column,
 )
@@ -48,16 +48,16 @@ class RowFormat:
 
 
 @dataclass(frozen=True)
-class Expected:
+class RowCount:
     """The number of rows or texts of a file, exact or estimated.
 
     Attributes:
         rows: The number of rows or texts.
-        estimated: True if the number is an estimate from the first rows.
+        is_estimated: True if the number is an estimate from the first rows.
     """
 
     rows: int
-    estimated: bool
+    is_estimated: bool
 
 
 @dataclass(frozen=True)
@@ -92,21 +92,21 @@ class RowStream:
             UnreadableFileError: If the file cannot be read to its end, or contains no rows.
         """
         is_empty = True
-        with faults_as_errors(self.file):
+        with convert_read_errors(self.file):
             for entry in self.read(columns):
                 is_empty = False
                 yield entry
         if is_empty:
             raise UnreadableFileError(self.file.path, "the file contains no rows")
 
-    def estimate_total(self, rows_read: int) -> Expected:
+    def estimate_total(self, rows_read: int) -> RowCount:
         """Estimate the total number of rows when ``rows_read`` rows have been read and more rows follow."""
         if self.count is not None:
-            return Expected(self.count, estimated=False)
+            return RowCount(self.count, is_estimated=False)
         share = self.file.meter.share
         if not share:
-            return Expected(rows_read, estimated=True)
-        return Expected(max(rows_read, round(rows_read / share)), estimated=True)
+            return RowCount(rows_read, is_estimated=True)
+        return RowCount(max(rows_read, round(rows_read / share)), is_estimated=True)
 
 
 class TextStream:
@@ -115,7 +115,7 @@ class TextStream:
     Attributes:
         rows: The rows of the file.
         skipped: The rows that have been skipped so far.
-        taken: The number of texts that have been yielded so far.
+        n_yielded: The number of texts that have been yielded so far.
     """
 
     def __init__(self, rows: RowStream, column: str | None, extra_columns: Sequence[str] = ()) -> None:
@@ -128,7 +128,7 @@ class TextStream:
         """
         self.rows = rows
         self.skipped = SkippedRows()
-        self.taken = 0
+        self.n_yielded = 0
         self._column = column
         self._extra_columns = extra_columns
 
@@ -139,23 +139,25 @@ class TextStream:
             UnreadableFileError: As :meth:`entries`, or if no row can be used.
         """
         self.skipped = SkippedRows()
-        self.taken = 0
+        self.n_yielded = 0
         for entry in self.entries():
             if isinstance(entry, Skipped):
                 self.skipped.add(entry)
             else:
-                self.taken += 1
+                self.n_yielded += 1
                 yield entry
-        if not self.taken:
+        if not self.n_yielded:
             raise build_unusable_file_error(self.rows.file.path, self.skipped)
 
-    def estimate_total(self) -> Expected:
+    def estimate_total(self) -> RowCount:
         """Estimate the total number of texts from the rows that have been read so far."""
-        rows_read = self.taken + self.skipped.count
+        rows_read = self.n_yielded + self.skipped.count
         rows = self.rows.estimate_total(rows_read)
-        return Expected(round(rows.rows * self.taken / max(rows_read, 1)), rows.estimated or self.skipped.count > 0)
+        return RowCount(
+            round(rows.rows * self.n_yielded / max(rows_read, 1)), rows.is_estimated or self.skipped.count > 0
+        )
 
-    def estimate_rows(self) -> Expected:
+    def estimate_rows(self) -> RowCount:
         """Return the number of rows of the file.
 
         The number is exact for short files and for files with the number in their metadata. Otherwise it is estimated
@@ -168,18 +170,18 @@ class TextStream:
         for _ in itertools.islice(texts, _COUNTED_TEXTS):
             pass
         has_more = next(texts, None) is not None
-        rows_read = self.taken + self.skipped.count
+        rows_read = self.n_yielded + self.skipped.count
         if has_more:
             return self.rows.estimate_total(rows_read)
-        return Expected(rows_read, estimated=False)
+        return RowCount(rows_read, is_estimated=False)
 
     def include_column(self, name: str, *, required: bool) -> str:
-        """Add a column to the columns that are read from now on.
+        """Add a column to the columns that later iterations read.
 
         Args:
             name: The column, regardless of upper and lower case. It is searched in the header, or in the first 1,000
                 rows if the file has no header.
-            required: True raises an error if the column is missing.
+            required: If True, a missing column is an error.
 
         Returns:
             The name in the file, or ``name`` if the column is missing.
@@ -189,7 +191,7 @@ class TextStream:
         """
         columns: Sequence[str] | None = self.rows.columns
         if columns is None:
-            columns = column_names(itertools.islice(self.rows.entries(), _SEARCHED_ROWS))
+            columns = list_columns(itertools.islice(self.rows.entries(), _SEARCHED_ROWS))
         column = find_column(columns, name)
         if column is None and required:
             choose_column(self.rows.file.path, columns, name)
@@ -218,12 +220,12 @@ class TextStream:
         entries = self.rows.entries()
         first_entries = list(itertools.islice(entries, _SEARCHED_ROWS))
         has_more = len(first_entries) == _SEARCHED_ROWS
-        names = column_names(first_entries)
+        names = list_columns(first_entries)
         if all(isinstance(entry, Skipped) for entry in first_entries):
             for entry in first_entries:
                 yield read_text_row(entry, "")
             if has_more:
-                raise UnreadableFileError(path, f"none of its first {_SEARCHED_ROWS:,} rows can be read")
+                raise UnreadableFileError(path, f"none of the first {_SEARCHED_ROWS:,} rows can be read")
             return
         column = self._column
         if column is None or not has_more:

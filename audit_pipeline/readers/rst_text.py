@@ -1,4 +1,4 @@
-"""Conversion of reStructuredText to visible text, similar enough to the rendered page for audits.
+"""Conversion of reStructuredText to text that is similar to the visible text of the rendered page.
 
 docutils parses the markup, but does not know the directives and roles of Sphinx. This module adds them: the text of
 their content is visible, except for the directives in ``_HIDDEN``. The content of directives in ``_VERBATIM`` is code.

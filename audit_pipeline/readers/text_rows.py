@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.whole_files.legible import count_illegible_characters
+from audit_pipeline.readers.whole_files.legibility import count_illegible_characters
 
 TXT_COLUMN = "text"
 EMPTY = "is empty"
@@ -17,9 +17,11 @@ USUAL_TEXT_COLUMNS = ("text", "input")
 
 _MAX_STORED_SKIPS = 1000
 _MAX_NAME_WORDS = 5
-_HOW_TO_NAME_COLUMN = "Name it with --text-column (in config/: text_column; for a corpus to search: --corpus-column)."
-_MIN_NO_CHARACTERS = 20
-_MAX_NO_CHARACTERS = 0.5
+_HOW_TO_NAME_COLUMN = (
+    "Name the text column with --text-column (for a corpus to search: --corpus-column; in config/: text_column)."
+)
+_MIN_ILLEGIBLE_CHARACTERS = 20
+_MAX_ILLEGIBLE_SHARE = 0.5
 
 
 # The class is not frozen, because building a frozen row takes as long as reading it from a Parquet file.
@@ -45,7 +47,8 @@ class Skipped:
     Attributes:
         location: The location of the row for messages, such as ``texts.jsonl:3``.
         index: The position among all rows of the file, from 0.
-        reason: The reason for skipping it.
+        reason: The reason for skipping it. The version of labelled rows includes the reasons, so that a changed wording
+            makes built benchmarks stale.
     """
 
     location: str
@@ -138,7 +141,7 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     names = ", ".join(columns) or "none"
     if column is not None:
         if column not in columns:
-            raise UnreadableFileError(name, f"no column '{column}'; the columns are: {names}")
+            raise UnreadableFileError(name, f"there is no column '{column}'; the columns are: {names}")
         return column
     for usual_name in USUAL_TEXT_COLUMNS:
         usual_column = find_column(columns, usual_name)
@@ -147,7 +150,9 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
     if len(columns) == 1:
         if len(columns[0].split()) > _MAX_NAME_WORDS:
             raise UnreadableFileError(
-                name, f"its only column is called '{columns[0]}'. If that is a text, insert a first line 'text'."
+                name,
+                f"the only column has the name '{columns[0]}'. If this is a text and not a name, insert a first line "
+                "'text'.",
             )
         return columns[0]
     raise UnreadableFileError(
@@ -173,9 +178,9 @@ def require_no_preferred_column(name: object, row: Row, chosen: str) -> None:
         if later is not None:
             raise UnreadableFileError(
                 name,
-                f"its first rows have no column '{later}', so '{chosen}' was read. "
-                f"But {row.location} has a column '{later}'. "
-                f"One of them contains the text. {_HOW_TO_NAME_COLUMN}",
+                f"the first rows have no column '{later}', so the texts were read from the column '{chosen}'. "
+                f"But {row.location} has a column '{later}', so it is unclear which column contains the text. "
+                f"{_HOW_TO_NAME_COLUMN}",
             )
 
 
@@ -192,7 +197,7 @@ def find_column(columns: Sequence[str], name: str) -> str | None:
     return similar[0] if len(similar) == 1 else None
 
 
-def column_names(entries: Iterable[Row | Skipped]) -> list[str]:
+def list_columns(entries: Iterable[Row | Skipped]) -> list[str]:
     """Return the names of the columns of all rows, in order of first occurrence."""
     rows = (entry.values for entry in entries if isinstance(entry, Row))
     return list(dict.fromkeys(itertools.chain.from_iterable(rows)))
@@ -205,7 +210,7 @@ def require_unique_columns(path: Path, names: Sequence[str]) -> tuple[str, ...]:
         UnreadableFileError: If two names are equal.
     """
     if len(set(names)) != len(names):
-        raise UnreadableFileError(path, f"its header contains a column name twice: {', '.join(names)}")
+        raise UnreadableFileError(path, f"the header contains a column name twice: {', '.join(names)}")
     return tuple(names)
 
 
@@ -255,7 +260,7 @@ def read_name(values: Mapping[str, object], column: str) -> str | None:
 
 
 def read_own_id(values: Mapping[str, object], column: str) -> str | None:
-    """Return the id that the user's file gives a row in ``column``, or None if it is missing or cannot be used."""
+    """Return the id of a row in the user's file, or None if it is missing or cannot be used."""
     try:
         return read_name(values, column)
     except UnusableRowError:
@@ -263,7 +268,7 @@ def read_own_id(values: Mapping[str, object], column: str) -> str | None:
 
 
 def explain_unusable_text(value: object) -> str | None:
-    """Return the reason why a value is not a usable text, or None if it is usable.
+    """Return the reason why a value is not a usable text, as the end of a sentence such as "is empty", or None.
 
     A usable text is a valid Unicode string with mostly printable characters. It need not be meaningful text, because
     users choose the texts of their rows.
@@ -275,13 +280,13 @@ def explain_unusable_text(value: object) -> str | None:
     if not value.strip():
         return EMPTY
     n_illegible = count_illegible_characters(value)
-    if n_illegible >= _MIN_NO_CHARACTERS and n_illegible > _MAX_NO_CHARACTERS * len(value):
+    if n_illegible >= _MIN_ILLEGIBLE_CHARACTERS and n_illegible > _MAX_ILLEGIBLE_SHARE * len(value):
         return "consists mostly of control, private-use or replacement characters"
     return explain_invalid_unicode(value)
 
 
 def explain_invalid_unicode(value: str) -> str | None:
-    """Return the reason why a string cannot be encoded in UTF-8 (a lone surrogate), or None if it can."""
+    """Return the reason why a string is not valid Unicode, as the end of a sentence, or None if it is valid."""
     try:
         if not value.isascii():
             value.encode()
@@ -294,5 +299,5 @@ def build_unusable_file_error(name: object, skipped: SkippedRows) -> UnreadableF
     """Build the error for a file without a usable row."""
     first = skipped.first[0]
     return UnreadableFileError(
-        name, f"none of its {skipped.count} rows can be used. The first is {first.location}: {first.reason}"
+        name, f"none of the {skipped.count} rows can be used. The first row is {first.location}: {first.reason}"
     )

@@ -242,7 +242,7 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[text_rows.Skipped]
                 skipped.append(entry)
             else:
                 rows.append(entry)
-        columns.update(text_rows.column_names(rows))
+        columns.update(text_rows.list_columns(rows))
         try:
             batches.append(_build_cell_batch(rows))
         except UnicodeEncodeError:
@@ -287,7 +287,7 @@ def _build_cell_batch(rows: Sequence[text_rows.Row]) -> pa.RecordBatch:
         UnicodeEncodeError: If a string has a lone surrogate.
     """
     cells_by_column: dict[str, list[object]] = {}
-    for name in text_rows.column_names(rows):
+    for name in text_rows.list_columns(rows):
         cells_by_column[name] = [row.values.get(name) for row in rows]
     strings = {name: _convert_to_strings(cells_by_column.get(name), len(rows)) for name in _STRING_COLUMNS}
     parameters = cells_by_column.get("parameters")

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.labels import LabelReader
-from audit_pipeline.readers.row_stream import Expected, TextStream
+from audit_pipeline.readers.row_stream import RowCount, TextStream
 from audit_pipeline.readers.text_rows import SkippedRows, TextRow, read_own_id
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_by_requirement
@@ -386,7 +386,7 @@ def _iterate_chunks(texts: TextStream, bounds: ChunkLimits, listener: ProgressLi
     while rows is not None:
         next_rows = next(chunks, None)
         is_last = next_rows is None
-        expected = Expected(n_texts_before + len(rows), estimated=False) if is_last else texts.estimate_total()
+        expected = RowCount(n_texts_before + len(rows), is_estimated=False) if is_last else texts.estimate_total()
         progress = ChunkProgress(n_texts_before, len(rows), expected, listener.progress)
         yield _Chunk(rows, progress, is_last)
         progress.report_share(1.0)
@@ -422,7 +422,7 @@ class ChunkProgress:
 
     texts_before: int
     texts: int
-    expected: Expected
+    expected: RowCount
     report: Callable[[FileProgress], None]
 
     def __call__(self, progress: Progress) -> None:
@@ -437,4 +437,4 @@ class ChunkProgress:
     def report_share(self, share: float) -> None:
         """Report the progress of the file, given the share of the chunk that is finished (from 0 to 1)."""
         total = max(self.expected.rows, self.texts_before + self.texts)
-        self.report(FileProgress(self.texts_before + round(self.texts * share), total, self.expected.estimated))
+        self.report(FileProgress(self.texts_before + round(self.texts * share), total, self.expected.is_estimated))

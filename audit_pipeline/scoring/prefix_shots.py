@@ -20,7 +20,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.readers.file_bytes import STANDARD_INPUT
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.labels import LabelReader
-from audit_pipeline.splits.shared_text import build_comparison_key, level_words
+from audit_pipeline.splits.shared_text import build_comparison_key, normalise_words
 from audit_pipeline.tables import MEMBER, NON_MEMBER, build_model_inputs, digest
 
 _BEGINNING_WORDS = 32
@@ -64,7 +64,7 @@ class Shots:
 
     @cached_property
     def _levelled_texts(self) -> Sequence[str]:
-        return [level_words(text) for text in self.texts]
+        return [normalise_words(text) for text in self.texts]
 
     @cached_property
     def _shot_by_key(self) -> Mapping[str, int]:
@@ -80,7 +80,7 @@ class Shots:
         If the document of the text is unknown, a shot counts as from the same document in three cases. Both begin with
         the same 32 words, one contains the other, or both are the same text in two spellings.
         """
-        words = level_words(text)
+        words = normalise_words(text)
         shots: list[int] = []
         for index, shot in enumerate(self._levelled_texts):
             if shot in words or words in shot:

@@ -96,7 +96,7 @@ class MissingPart:
         _make_printable(self)
 
     def can_contain(self, collection: str, name: str) -> bool:
-        """Return True if a document may be in this part."""
+        """Return True if this part may contain the document with a collection and name."""
         if self.collection != collection:
             return False
         return self.name is None or name == self.name or name.startswith(f"{self.name}#")
@@ -104,7 +104,12 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A document or row that cannot be used (``part`` names it), with the reason, such as a missing date or text."""
+    """A document or row that is skipped, because it cannot be used.
+
+    Attributes:
+        part: The name of the document or row for messages.
+        reason: The reason why it cannot be used, such as a missing date.
+    """
 
     part: str
     reason: str
@@ -137,7 +142,7 @@ class FetchedDocuments:
 
     @property
     def unused(self) -> tuple[tuple[str, str], ...]:
-        """Return part and reason of everything that is missing or left out. Files precede rows and parts of files."""
+        """Return part and reason of all missing parts and left-out documents. Files precede rows and parts of files."""
         unused_parts: list[MissingPart | LeftOut] = [*self.missing, *self.left_out]
         unused = [(part.part, part.reason) for part in unused_parts]
         return tuple(sorted(unused, key=lambda part: "#" in part[0] or "!" in part[0]))
@@ -154,11 +159,11 @@ class Source(Generic[S]):
         description: The description of its documents.
         licence: The licence of its documents.
         settings: The class of its settings.
-        fetch: Yields documents, missing parts and unusable documents. Its arguments are the settings and the folder for
-            downloads. It is called only if the settings' ``missing_setting`` is None. It raises SourceError only if
-            nothing can be fetched.
+        fetch: A function that yields documents, missing parts and left-out documents. Its arguments are the settings
+            and the folder for downloads. It is called only if the settings' ``missing_setting`` is None. It raises
+            SourceError only if nothing can be fetched.
         version: The version of the source's code. A new version makes stored documents stale.
-        on_request: True if only benchmarks on request use the source. Its documents may be older than a week.
+        on_request: True if only benchmarks on request use the source. Its documents have no maximum age.
     """
 
     name: str
@@ -217,6 +222,6 @@ def collect(items: Iterable[FetchedItem]) -> FetchedDocuments:
     return FetchedDocuments(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def document_id(source: str, document: Document) -> str:
+def build_document_id(source: str, document: Document) -> str:
     """Return the identity of a document: source:collection:name."""
     return f"{source}:{document.collection}:{document.name}"

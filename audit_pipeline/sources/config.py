@@ -30,7 +30,9 @@ from audit_pipeline.tables import digest
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Return every source of this package, sorted by name, and of other packages. The modules are found, not listed.
+    """Return every source by name: the sources of this package, sorted, and then those of other packages.
+
+    All modules of this package are searched, so that a new source needs no registration.
 
     Raises:
         ConfigError: If two sources of this package have the same name.
@@ -44,11 +46,11 @@ def all_sources() -> Mapping[str, Source[Any]]:
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
     ours = dict(sorted(ours.items()))
-    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _guard_plugin).by_name
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _adopt_plugin).by_name
 
 
-def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
-    """Return a copy of another package's source. Errors of its ``fetch`` become SourceErrors with the source's name.
+def _adopt_plugin(source: Source[Any], origin: str) -> Source[Any]:
+    """Check another package's source, and return a copy whose ``fetch`` raises SourceError instead of other errors.
 
     Raises:
         TypeError: If the declaration of the source is invalid. Building its default settings may raise other errors.
@@ -58,19 +60,21 @@ def _guard_plugin(source: Source[Any], origin: str) -> Source[Any]:
         try:
             for item in source.fetch(settings, downloads):
                 if not isinstance(item, FetchedItem):
-                    raise TypeError(f"fetch yielded a {type(item).__name__}; yield Document, MissingPart or LeftOut")
+                    raise TypeError(f"fetch yielded a {type(item).__name__}, not a Document, MissingPart or LeftOut")
                 yield item
         except AuditError:
             raise
         except Exception as error:
             # Code of other packages may raise any error.
             raise SourceError(
-                f"the source {source.name} of {origin} failed ({type(error).__name__}: {to_one_line(error)[:200]})"
+                f"the source {source.name} of the package {origin} failed ({type(error).__name__}: "
+                f"{to_one_line(error)[:200]}). Check its section in config/{FILE_NAME}, or report the error to the "
+                "authors of the package."
             ) from error
 
     require_string_fields(source, "description", "licence")
     if not issubclass(source.settings, SourceSection):
-        raise TypeError("settings is not a subclass of SourceSection")
+        raise TypeError("the field settings must be a subclass of SourceSection")
     source.settings()
     return replace(source, fetch=fetch)
 
@@ -88,9 +92,9 @@ def require_source(name: str) -> Source[Any]:
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """The settings in config/sources.yaml by source. A source without a section has the defaults.
+    """The settings in config/sources.yaml by source. A source without a section has the default settings.
 
-    A broken section makes only its own source unusable.
+    If a section is broken, only the source of this section cannot be used.
     """
 
     sections: Entries[SourceSection]
@@ -101,7 +105,9 @@ class SourceSettings:
         return self.sections.problems
 
     def for_source(self, source: str) -> SourceSection:
-        """Return the settings of a source, or its defaults. For an unknown source the result has no fields.
+        """Return the settings of a source. Without a section in the file, they are the defaults of the source.
+
+        The settings of an unknown source have no fields.
 
         Raises:
             ConfigError: If its section is broken.
@@ -116,7 +122,8 @@ class SourceSettings:
     def digest_for(self, source: str) -> str:
         """Return the digest of a source's settings, and of the files that they name.
 
-        The digest covers name, size and time of modification of each file. A new digest makes stored documents stale.
+        The digest covers name, size and time of modification of each file. Stored documents with another digest are
+        stale.
 
         Raises:
             ConfigError: If its section is broken.
@@ -132,18 +139,22 @@ class SourceSettings:
 def _parse_section(name: str, fields: Any, folder: Path) -> SourceSection:
     known = all_sources()
     if name not in known:
-        raise InvalidEntryError([Fault((), f"there is no such section; {did_you_mean(name, known)}")])
+        raise InvalidEntryError(
+            [Fault((), f"there is no source with this name; {did_you_mean(name, known, 'the sources are')}")]
+        )
     section: SourceSection = validate_as(known[name].settings, fields)
     return resolve_paths_against(folder, section)
 
 
-FILE = EntryFile(FILE_NAME, None, "section", "it lists the sources to read", _parse_section, affects_audits=True)
+FILE = EntryFile(
+    FILE_NAME, None, "section", "it contains the settings of the sources", _parse_section, affects_audits=True
+)
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
     """Load the settings in sources.yaml.
 
-    A section that cannot be used is listed in ``problems``, and makes only its own source unusable.
+    If a section is broken, its problems are in ``problems``, and only the source of this section cannot be used.
 
     Args:
         folder: The folder of the file. Relative paths count from it. By default the configuration folder.
@@ -155,7 +166,7 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
 
 
 def _collect_stamps(value: Any) -> Any:
-    """Return the stamps of the files that a setting names (see :func:`list_file_stamps`), or an empty value if none."""
+    """Return the result of :func:`list_file_stamps` for the paths in a setting, or an empty value without paths."""
     if isinstance(value, Path):
         return list_file_stamps(value)
     if isinstance(value, tuple):

@@ -3,7 +3,7 @@
 In a folder each text, web page, book, PDF and Word file is one document. Each row of a file of rows (.jsonl, .csv,
 .parquet, …) is one document. So is each row of a data set that `datasets` saved. A single file is read the same way.
 
-The sources of books and patents walk over their folders with the same function.
+The sources of books and patents list their folders with :func:`walk_files`, too.
 """
 
 from __future__ import annotations
@@ -46,36 +46,44 @@ class LocalFilesSettings(base.SourceSection):
     """The settings of the source: the paths of the user's files, and the columns of title, text, date and group."""
 
     path: Path | None = Field(
-        default=None, description="your folder or file; a relative path counts from this file's folder"
+        default=None, description=f"your folder or file; a relative path starts at the folder of {base.FILE_NAME}"
     )
     collections: Mapping[base.Collection, Annotated[tuple[Path, ...], Field(min_length=1)]] = Field(
-        default={}, description="several collections, each a list of folders and files; replaces path and collection"
+        default={},
+        description="folders and files of several collections, by name of the collection; replaces 'path' and "
+        "'collection'",
     )
     text_column: Text | None = Field(
-        default=None, description="column with the text; None: the column text, else input, else the only column"
+        default=None, description="column with the text; None: the column 'text', else 'input', else the only column"
     )
     title_column: Text | None = Field(
-        default=None, description="column with the title of a row; None: the column id, else file name and row number"
+        default=None, description="column with the title of a row; None: the column 'id', else file name and row number"
     )
     date_column: Text | None = Field(
-        default=None, description="column with the date of first publication: 2024-05-31, 2024-05 or 2024"
+        default=None,
+        description="column with the date of first publication, such as 2024-05-31, 2024-05 or 2024; None: the rows "
+        "have no date",
     )
     edition_dates: bool = Field(
         default=False,
-        description="date EPUB, PDF and Word files by the date of the edition in the file; a reprint may be newer than "
-        "its work",
+        description="true: date EPUB, PDF and Word files by the edition in their metadata, which may be a reprint "
+        "that is "
+        "newer than the work; false: these files have no date",
     )
     group_column: Text | None = Field(
         default=None,
-        description="column with the book, patent or article of a row; None: each document is its own group",
+        description="column with the name of the book, patent or article that a row is from; None: each row is its "
+        "own group",
     )
-    collection: base.Collection = Field(default="local", description="name of all these texts")
+    collection: base.Collection = Field(
+        default="local", description="name of the collection of all texts, if 'path' is set"
+    )
     licence: Text = Field(default="unknown", description="licence of the texts")
     language: Annotated[str, StringConstraints(pattern=r"^([a-z]{2,3}|detect)$")] = Field(
-        default="en", description="language of the texts (ISO 639-1); detect: guess the language of each text"
+        default="en", description="language of the texts (ISO 639-1), or 'detect' to guess the language of each text"
     )
     url: Text | None = Field(
-        default=None, description="address of the origin of the texts; None: the address of the file"
+        default=None, description="web address that the texts come from; None: the address of each file on this machine"
     )
 
     @property
@@ -96,7 +104,7 @@ class LocalFilesSettings(base.SourceSection):
     @classmethod
     def _require_not_blank(cls, path: object) -> object:
         if isinstance(path, str) and not path.strip():
-            raise ValueError("is empty. Name a folder or file, or write null.")
+            raise ValueError("must be the path of a folder or file, or null")
         return path
 
     @model_validator(mode="after")
@@ -148,14 +156,14 @@ def fetch_local_files(settings: LocalFilesSettings) -> base.FetchedDocuments:
     """Return the documents in the user's files. Unreadable files are missing parts.
 
     Hidden files, hidden folders and workspaces are ignored. Links out of a folder are not followed. Files of other
-    formats and files without text are skipped. The name of a document is the path of its file, relative to the folder.
-    If a collection has several folders, it is relative to their common parent.
+    formats and files without text are skipped. The name of a document is the path of its file relative to the folder.
+    If a collection has several folders, the path is relative to their common parent.
 
     Raises:
         SourceError: If no path is set.
     """
     if not settings.roots_by_collection:
-        raise SourceError(f"{NAME} has no path: {settings.missing_setting}")
+        raise SourceError(f"the source {NAME} has no path: {settings.missing_setting}")
     items: list[base.FetchedItem] = []
     for collection, roots in settings.roots_by_collection.items():
         for root, prefix in _iterate_name_prefixes(roots):
@@ -164,7 +172,7 @@ def fetch_local_files(settings: LocalFilesSettings) -> base.FetchedDocuments:
 
 
 def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield each folder or file, and the prefix of its documents' names: its path below the common parent."""
+    """Yield each folder or file of a collection, and its path below their common parent as prefix of document names."""
     if len(roots) == 1:
         yield roots[0], ""
         return
@@ -180,13 +188,16 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[base.FetchedItem]:
     if not root.exists():
-        # Without a name, all earlier documents stay: the path may have contained any document of the collection.
-        fault = f"is {find_irregular_kind(root)}" if os.path.lexists(root) else "no such file or folder"
+        # The path may have contained any document of the collection. So the missing part has no name, and all earlier
+        # documents stay.
+        fault = (
+            f"this path is {find_irregular_kind(root)}" if os.path.lexists(root) else "there is no such file or folder"
+        )
         yield base.MissingPart(prefix or collection, f"{root}: {fault}", collection)
         return
     for inner, path, refusal in _iterate_files(root):
         name = f"{prefix}{inner}"
-        problem = refusal or _explain_unknown_kind(path)
+        problem = refusal or _explain_unsupported_format(path)
         if problem is not None:
             yield base.LeftOut(name, problem)
             continue
@@ -208,17 +219,17 @@ def _iterate_files(root: Path) -> list[tuple[str, Path, str | None]]:
         walk_files(
             root,
             is_leaf_folder=lambda folder: detect_saved_kind(folder) is not None,
-            find_refusal=lambda folder: "a workspace of this tool" if is_workspace(folder) else None,
+            find_refusal=lambda folder: "the folder is a workspace of Corpus Audit" if is_workspace(folder) else None,
         )
     )
 
 
-def _explain_unknown_kind(path: Path) -> str | None:
+def _explain_unsupported_format(path: Path) -> str | None:
     if path.suffix.lower() in _KINDLE:
-        return "Kindle books cannot be read. Convert it to EPUB."
+        return "Kindle books cannot be read. Convert them to EPUB."
     if is_single_document(path) or find_suffix(path) in ROW_SUFFIXES or path.is_dir():
         return None
-    return f"its format is not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
+    return f"the file format is not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
 def _read_whole_document(
@@ -227,7 +238,7 @@ def _read_whole_document(
     whole = _read_document_once(path)
     problem = text_rows.explain_unusable_text(whole.text)
     if problem is not None:
-        yield base.LeftOut(name, f"its text {problem}")
+        yield base.LeftOut(name, f"the text {problem}")
         return
     dating = whole.edition if settings.edition_dates else None
     document = _build_document(settings, collection, name, path, whole.title or Path(name).stem, whole.text, dating)
@@ -241,11 +252,11 @@ def _read_row_documents(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> Iterator[base.FetchedItem]:
     file = read_rows(path)
-    columns = text_rows.column_names(file.rows)
+    columns = text_rows.list_columns(file.rows)
     text_column = text_rows.choose_column(path, columns, settings.text_column)
     for column in (settings.title_column, settings.date_column, settings.group_column):
         if column is not None and column not in columns:
-            raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
+            raise DataError(f"{path}: there is no column '{column}'; the columns are: {', '.join(columns)}")
     yield from (base.LeftOut(f"{name}!{part}", reason) for part, reason in file.remarks)
     yield from (base.LeftOut(f"{name}#{row.index}", f"{row.location}: {row.reason}") for row in file.skipped)
     unreadable_dates: list[str] = []
@@ -265,7 +276,7 @@ def _read_row_documents(
         quoted = "; ".join(unreadable_dates[:_MAX_QUOTED_DATES])
         if len(unreadable_dates) > _MAX_QUOTED_DATES:
             quoted += f" and {len(unreadable_dates) - _MAX_QUOTED_DATES:,} more"
-        reason = f"cannot be read, so these texts have no date ({quoted}). {DATE_ADVICE}"
+        reason = f"these dates cannot be read, so their texts have no date ({quoted}). {DATE_ADVICE}"
         yield base.LeftOut(f"{name}!{len(unreadable_dates):,} of {len(file.rows):,} dates", reason)
 
 
@@ -286,7 +297,7 @@ def _build_row_document(
     if settings.group_column is not None:
         group = text_rows.read_name(row.values, settings.group_column)
         if group is None:
-            raise text_rows.UnusableRowError(f"column '{settings.group_column}' names no group")
+            raise text_rows.UnusableRowError(f"the column '{settings.group_column}' is empty, so the row has no group")
     title = title or f"{path.stem} {row.index + 1}"
     return _build_document(settings, collection, name, path, title, text, dating, group)
 
@@ -322,7 +333,7 @@ def _build_document(
 
 SOURCE = base.Source(
     NAME,
-    f"The user's own folder or file of texts or rows (config/{base.FILE_NAME}).",
+    f"Your own folder or file of texts or rows, as set in config/{base.FILE_NAME}.",
     f"as set in config/{base.FILE_NAME}",
     LocalFilesSettings,
     fetch,
@@ -336,10 +347,10 @@ def walk_files(
     is_leaf_folder: Callable[[Path], bool] = lambda folder: False,
     find_refusal: Callable[[Path], str | None] = lambda folder: None,
 ) -> Iterator[tuple[str, Path, str | None]]:
-    """Yield every file below a folder: printable name relative to the folder, path, and refusal.
+    """Yield every file below a folder, with the reason if it must not be read.
 
-    Hidden files are ignored. Only regular files within the folder are read: linked folders and links out of the folder
-    are refused.
+    Hidden files and hidden folders are ignored. Linked folders, links to places outside the folder, and files that are
+    not regular must not be read.
 
     Args:
         root: The folder.
@@ -347,7 +358,8 @@ def walk_files(
         find_refusal: Returns the reason why a folder is not entered, or None.
 
     Yields:
-        The files of each folder in the order of names. The refusal is the reason for not reading a file, or None.
+        The printable name of a file relative to ``root``, its path, and the reason for not reading it, or None. A
+        folder that is not entered is yielded like a file.
     """
     real_root = Path(os.path.realpath(root))
     unreadable: list[OSError] = []
@@ -355,35 +367,41 @@ def walk_files(
     for folder, folders, files in os.walk(root, followlinks=False, onerror=unreadable.append):
         entered = []
         for path in (Path(folder) / name for name in sorted(folders) if not name.startswith(".")):
-            refusal = "a linked folder" if path.is_symlink() else find_refusal(path)
+            refusal = (
+                "the folder is a link, and links to folders are not followed"
+                if path.is_symlink()
+                else find_refusal(path)
+            )
             if refusal is not None or is_leaf_folder(path):
-                yield _name_file(path, root), path, refusal
+                yield _format_relative_name(path, root), path, refusal
             else:
                 entered.append(path.name)
         folders[:] = entered
         for path in (Path(folder) / name for name in sorted(files) if not name.startswith(".")):
-            name = _name_file(path, root)
+            name = _format_relative_name(path, root)
             kind = find_irregular_kind(path)
             if kind in (BROKEN_LINK, VANISHED):
                 # The target may exist later. So the reader reports the file as missing, not as unusable.
                 kind = None
-            refusal = kind or _explain_unusable_name(path, root, real_root)
+            refusal = kind or _explain_refused_file(path, root, real_root)
             if name in names and refusal is None:
-                refusal = "another file has the same printable name. Rename one of them."
+                refusal = (
+                    "another file has the same name apart from unprintable characters. Rename one of the two files."
+                )
             names.add(name)
             yield name, path, refusal
     for error in unreadable:
         path = Path(os.fsdecode(error.filename))
-        yield _name_file(path, root), path, f"a folder that cannot be read ({error.strerror})"
+        yield _format_relative_name(path, root), path, f"the folder cannot be read ({error.strerror})"
 
 
-def _name_file(path: Path, root: Path) -> str:
+def _format_relative_name(path: Path, root: Path) -> str:
     return escape_unprintable(path.relative_to(root).as_posix())
 
 
-def _explain_unusable_name(path: Path, root: Path, real_root: Path) -> str | None:
+def _explain_refused_file(path: Path, root: Path, real_root: Path) -> str | None:
     if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(real_root):
-        return "a link out of the folder"
+        return "the file is a link to a place outside the folder"
     if not is_unicode(str(path.relative_to(root))):
-        return "a name that is not UTF-8"
+        return "the name of the file is not UTF-8. Rename the file."
     return None

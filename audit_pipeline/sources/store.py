@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, FetchedDocuments, LeftOut, MissingPart, collect, document_id
+from audit_pipeline.sources.base import Document, FetchedDocuments, LeftOut, MissingPart, build_document_id, collect
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 from audit_pipeline.store import store
 from audit_pipeline.store.files import read_json, table_from_rows, write_json
@@ -36,7 +36,7 @@ class SourceReport:
         documents: The number of documents.
         by_collection: The number of documents by collection.
         kept: The number of documents from earlier fetches that stayed, by collection.
-        missing: The missing parts.
+        missing: The parts that could not be fetched.
         left_out: The documents and rows that cannot be used.
         data_version: The version of the documents, a digest of their content.
         retrieved_at: The time of the fetch.
@@ -63,7 +63,7 @@ def refresh_source(
     settings: SourceSettings,
     code_version: str = "1",
 ) -> SourceReport:
-    """Fetch a source, and store its documents with lineage and manifest.
+    """Fetch a source, and store its documents with their lineage and a manifest.
 
     Raises:
         SourceError: If there are neither fetched nor earlier documents.
@@ -116,7 +116,7 @@ def store_documents(
     missing = (*fetched.missing, *unreadable)
     left_out = (*fetched.left_out, *duplicates)
     if not table.num_rows:
-        raise SourceError(f"the source {source} yielded no document: {_summarise_reasons([*missing, *left_out])}")
+        raise SourceError(f"the source {source} has no usable document: {_summarise_reasons([*missing, *left_out])}")
     report = SourceReport(
         source=source,
         documents=table.num_rows,
@@ -152,7 +152,7 @@ def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
     """Return a text with the first three reasons why there are no documents, and the number of further reasons."""
     reasons = [f"{item.part}: {item.reason}" for item in unused]
     if not reasons:
-        return "it has no document"
+        return "the fetch returned nothing. Check its section in config/sources.yaml."
     summary = "; ".join(reasons[:_MAX_REASONS])
     if len(reasons) > _MAX_REASONS:
         summary += f" (and {len(reasons) - _MAX_REASONS} more)"
@@ -160,7 +160,7 @@ def _summarise_reasons(unused: Sequence[MissingPart | LeftOut]) -> str:
 
 
 def _build_row(source: str, document: Document, retrieved_at: datetime, run_id: str) -> dict[str, object]:
-    identity = document_id(source, document)
+    identity = build_document_id(source, document)
     return {
         "document_id": identity,
         "source": source,
@@ -186,9 +186,11 @@ def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> t
     unique: dict[str, Document] = {}
     duplicates: list[LeftOut] = []
     for document in documents:
-        identity = document_id(source, document)
+        identity = build_document_id(source, document)
         if identity in unique:
-            duplicates.append(LeftOut(identity, "an earlier document has the same name and is used"))
+            duplicates.append(
+                LeftOut(identity, "this document is skipped, because an earlier document has the same name")
+            )
         else:
             unique[identity] = document
     return list(unique.values()), duplicates
@@ -206,7 +208,7 @@ def _read_earlier_documents(
     try:
         return read_documents(paths, source), ()
     except DataError as error:
-        return DOCUMENTS.empty_table(), (MissingPart("documents of earlier runs", str(error)),)
+        return DOCUMENTS.empty_table(), (MissingPart("documents of earlier fetches", str(error)),)
 
 
 def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:

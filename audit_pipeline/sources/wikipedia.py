@@ -1,12 +1,13 @@
 """Source of Wikipedia's event pages with the day of their creation, from the MediaWiki Action API.
 
-The pages are for a rebuilt and current WikiMIA.
+The benchmark wikimia uses the pages to rebuild WikiMIA with current events.
 
 As in Shi et al. 2024 (section 2.2), event pages are dated by the day of their creation. Pages whose title begins with
-"Timeline of" or "List of" are skipped.
+"Timeline of" or "List of" are skipped, and so are pages with similar titles.
 
-robots.txt is not read, because on Wikimedia's sites it closes /w/ only to search engines. For programs the API's
-etiquette applies: a user agent with a contact, one request at a time, maxlag, and back-off.
+robots.txt is not read, because Wikimedia's robots.txt excludes only search engines from the addresses of the API. The
+client follows the rules of the API. It sends a contact and the parameter maxlag, one request at a time, and pauses
+longer after each failure.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _require_regular_expression(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"not a regular expression ({error})") from error
+        raise ValueError(f"must be a regular expression ({error})") from error
     return value
 
 
@@ -50,10 +51,17 @@ class WikipediaSettings(base.SourceSection):
     """The settings of the source: event pages in categories of a Wikipedia."""
 
     categories: tuple[Text, ...] = Field(
-        default=(), description="categories of pages, such as 2023 events; they require 'contact'"
+        default=(),
+        description="categories whose pages are fetched, such as 2023 events; empty: nothing is fetched; categories "
+        "require 'contact'",
     )
-    depth: Annotated[int, Field(ge=0, le=10)] = Field(default=1, description="levels of subcategories")
-    most_pages: Annotated[int, Field(ge=1)] = Field(default=1000, description="maximum number of pages")
+    depth: Annotated[int, Field(ge=0, le=10)] = Field(
+        default=1,
+        description="number of levels of subcategories whose pages are fetched, too; 0: only the categories themselves",
+    )
+    most_pages: Annotated[int, Field(ge=1)] = Field(
+        default=1000, description="maximum number of pages; further pages are skipped and counted"
+    )
     contact: Text | None = Field(
         default=None,
         description="your e-mail address or web page, so that the site can reach you; it is sent with every request",
@@ -62,30 +70,35 @@ class WikipediaSettings(base.SourceSection):
         default=1.0, description="pause between two requests, in seconds"
     )
     days_kept: Annotated[int, Field(ge=0, le=36_500)] = Field(
-        default=7, description="number of days for which a response of the API is reused"
+        default=7, description="number of days for which a stored response of the API is reused"
     )
-    language: Language = Field(default="en", description="language of the Wikipedia")
+    language: Language = Field(default="en", description="language of the Wikipedia (ISO 639-1)")
     part: Part = Field(
-        default="article", description="article: the whole page; lead: the text before its first heading"
+        default="article",
+        description="part of the page to use; article: the whole page; lead: the text before its first heading",
     )
     left_out_title: Expression | None = Field(
-        default=LEFT_OUT_TITLE, description="regular expression; pages with a matching title are skipped"
+        default=LEFT_OUT_TITLE,
+        description="regular expression; pages with a matching title are skipped; None: no title is skipped",
     )
-    collection: base.Collection = Field(default="events", description="name of these pages")
+    collection: base.Collection = Field(default="events", description="name of the collection of these pages")
 
     @property
     def missing_setting(self) -> str | None:
         """Return the instruction for a missing setting, or None if the source is ready."""
         if not self.categories:
-            missing = "categories, such as 2023 events, and wikipedia.contact"
+            missing = (
+                "categories to the categories to fetch, such as [2023 events], and wikipedia.contact to your e-mail "
+                "address or web page"
+            )
         elif self.contact is None:
             missing = (
-                "contact to your e-mail address or web page, so that the site can reach you; it is sent with every "
-                "request"
+                "contact to your e-mail address or web page, so that the site can reach you. It is sent with every "
+                "request."
             )
         else:
             return None
-        return f"set {NAME}.{missing} (config/{base.FILE_NAME})"
+        return f"in config/{base.FILE_NAME}, set {NAME}.{missing}"
 
 
 _MAXLAG = "5"
@@ -118,7 +131,7 @@ _Ask = Callable[[Mapping[str, str]], dict[str, Any]]
 
 
 def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address: str) -> Iterator[base.FetchedItem]:
-    """Yield the pages in the categories and their subcategories.
+    """Fetch and yield the pages in the categories and their subcategories.
 
     Skipped pages are summarised by reason: their number, and the titles of the first three.
 
@@ -141,7 +154,7 @@ def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address
         if not isinstance(item, tuple):
             yield item
         elif unwanted is not None and unwanted.search(item[1]):
-            left_out.setdefault("a timeline or list, according to its title", []).append(item[1])
+            left_out.setdefault("the title matches wikipedia.left_out_title", []).append(item[1])
         else:
             titles[item[0]] = item[1]
     for page_id in list(titles)[: settings.most_pages]:
@@ -153,12 +166,14 @@ def iterate_api_pages(settings: WikipediaSettings, client: PoliteClient, address
             yield base.MissingPart(f"{_PART}: {titles[page_id]}", str(error), settings.collection, str(page_id))
     if len(titles) > settings.most_pages:
         more = len(titles) - settings.most_pages
-        yield base.LeftOut(f"{_PART}: {more}", f"not fetched: most_pages is {settings.most_pages}")
+        yield base.LeftOut(
+            f"{_PART}: {more} of the pages", f"not fetched, because wikipedia.most_pages is {settings.most_pages}"
+        )
     for reason, skipped_titles in left_out.items():
         examples = ", ".join(skipped_titles[:_MAX_EXAMPLES])
         if len(skipped_titles) > _MAX_EXAMPLES:
             examples += ", …"
-        yield base.LeftOut(f"{_PART}: {len(skipped_titles)} ({examples})", reason)
+        yield base.LeftOut(f"{_PART}: {len(skipped_titles)} of the pages ({examples})", reason)
 
 
 def _walk_categories(
@@ -179,7 +194,9 @@ def _walk_categories(
                 yield base.MissingPart(category, str(error), settings.collection)
             else:
                 if not members:
-                    yield base.LeftOut(category, "the category is empty or does not exist")
+                    yield base.LeftOut(
+                        category, "the category is empty or does not exist. Check its name in wikipedia.categories."
+                    )
             for member in members:
                 if member["ns"] == _ARTICLES and member["pageid"] not in visited:
                     visited.add(member["pageid"])
@@ -219,13 +236,13 @@ def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title:
         query["exintro"] = "1"
     page = ask(query)["query"]["pages"][0]
     if "revisions" not in page:
-        raise base.UnusableDocumentError("deleted, or without a visible revision")
+        raise base.UnusableDocumentError("the page is deleted or has no visible revision")
     if page.get("redirect"):
-        raise base.UnusableDocumentError("a redirect")
+        raise base.UnusableDocumentError("the page is a redirect")
     text = remove_tail_sections(page["extract"])
     problem = explain_unusable_text(text)
     if problem is not None:
-        raise base.UnusableDocumentError(f"its text {problem}")
+        raise base.UnusableDocumentError(f"the text {problem}")
     created = datetime.fromisoformat(page["revisions"][0]["timestamp"]).astimezone(UTC).date()
     address = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page_id}&oldid={page['lastrevid']}"
     return base.Document(
@@ -252,36 +269,36 @@ def remove_tail_sections(text: str) -> str:
     return "\n".join(lines).strip()
 
 
-def find_refusal(page: FetchedPage) -> str | None:
-    """Return the reason why a response must not be cached and the request must be repeated, or None if it is valid.
+def find_retry_reason(page: FetchedPage) -> str | None:
+    """Return the reason for repeating a request after an invalid response, or None if the response is valid.
 
     Raises:
-        base.FetchError: If a repeated request would have the same error.
+        base.FetchError: If a repeated request would fail, too.
     """
     try:
         answer = json.loads(page.content)
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or not ("error" in answer or isinstance(answer.get("query"), dict)):
-        return "the response is not a response of the API"
+        return "the response is not a result of the MediaWiki API"
     if "error" not in answer:
         return None
     code = str(answer["error"].get("code"))
-    problem = f"the API reports: {code}: {str(answer['error'].get('info'))[:200]}"
+    problem = f"the API reports the error {code}: {str(answer['error'].get('info'))[:200]}"
     if code in _TRANSIENT_CODES or code.startswith("internal_api_error"):
         return problem
     raise base.FetchError(page.url, problem)
 
 
 def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | None = None) -> Iterator[base.FetchedItem]:
-    """Return the event pages, and the numbers of skipped pages by reason. The pages are fetched during the iteration.
+    """Return an iterator that fetches the event pages. It also yields the numbers of skipped pages by reason.
 
     Responses of the API are stored for ``days_kept`` days, so that an interrupted fetch does not request them again.
 
     Args:
         settings: The settings.
         downloads: The folder of stored responses.
-        api: The address of api.php. By default that of the language's Wikipedia.
+        api: The address of api.php. By default the address for the Wikipedia in the language of the settings.
     """
     # The client imports a cache of responses and a parser of robots.txt, which is slow.
     from audit_pipeline.sources.web.polite_client import PoliteClient, Politeness  # noqa: PLC0415
@@ -290,7 +307,7 @@ def fetch_documents(settings: WikipediaSettings, downloads: Path, api: str | Non
     address = api or f"https://{settings.language}.wikipedia.org/w/api.php"
 
     def iterate_documents() -> Iterator[base.FetchedItem]:
-        with PoliteClient(downloads / NAME, politeness, find_refusal=find_refusal) as client:
+        with PoliteClient(downloads / NAME, politeness, find_retry_reason=find_retry_reason) as client:
             yield from iterate_api_pages(settings, client, address)
 
     return iterate_documents()

@@ -135,14 +135,16 @@ def compute_blind_control(
 
         features = compute_tf_idf(count_all_terms(), training, held_out, _MAX_FEATURES)
         if features is None:
-            return "the texts hold no words"
+            return "the texts contain no words"
         nonlocal n_unknown
         n_unknown += int((np.diff(features[1].indptr) == 0).sum())
         return features
 
     control = cross_fit(folds, compute_features, f"TF-IDF of {ngrams}")
     if control.scores is not None and n_unknown > _MAX_UNKNOWN_SHARE * len(texts):
-        reason = f"it learned nothing: {n_unknown} of {len(texts)} texts share no word with those that it learns from"
+        reason = (
+            f"the classifier learned nothing: {n_unknown} of {len(texts)} texts share no word with its training texts"
+        )
         return BlindControl(None, f"{_NOT_COMPUTED}: {reason}", control.method)
     return control
 
@@ -157,8 +159,8 @@ def split_folds_by_group(
 ) -> Folds:
     """Split labelled examples (labels 0 or 1) into folds that keep each group together.
 
-    The result does not depend on the order of the examples. If there are fewer than 200 examples, or if a side
-    has fewer than 5 groups, the result has no folds and gives the reason.
+    The result does not depend on the order of the examples. There are no folds if there are fewer than 200
+    examples, or if a side has fewer than 5 groups. ``reason`` then contains the reason.
 
     Raises:
         DataError: If the arguments differ in length.
@@ -167,11 +169,11 @@ def split_folds_by_group(
     if not len(example_ids) == len(classes) == len(groups):
         raise DataError("the blind control needs one id, text, label and group for each example")
     if len(classes) < MIN_EXAMPLES:
-        return Folds((), classes, f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}")
+        return Folds((), classes, f"there are {len(classes)} labelled examples, but {MIN_EXAMPLES} are required")
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
         n_groups = len(set(itertools.compress(groups, classes == label)))
         if n_groups < FOLDS:
-            reason = f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
+            reason = f"the {name} belong to {n_groups} group{'s' * (n_groups != 1)}, but {FOLDS} are required"
             return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     sorted_groups = np.asarray(groups, dtype=object)[canonical]
@@ -184,7 +186,7 @@ def split_folds_by_group(
     for training, held_out in folds.split(sorted_groups, classes[canonical], sorted_groups):
         parts.append((canonical[training], canonical[held_out]))
         if len(np.unique(classes[canonical[training]])) < 2:
-            imbalance = "the groups are too unequal in size: a training fold has one side only"
+            imbalance = "the groups are too unequal in size: a training fold contains only one side"
     return Folds(tuple(parts), classes, imbalance)
 
 
@@ -214,7 +216,7 @@ def cross_fit(folds: Folds, compute_features: FoldFeatures, feature_description:
         # Without this line, the features of two folds would be in memory at the same time.
         del features
     if all(np.ptp(scores[held_out]) == 0 for _, held_out in folds.parts if len(held_out)):
-        reason = "it learned nothing: all texts of a fold get the same prediction"
+        reason = "the classifier learned nothing: all texts of a fold have the same prediction"
         return BlindControl(None, f"{_NOT_COMPUTED}: {reason}", method)
     return BlindControl(scores, None, method)
 
@@ -342,7 +344,7 @@ def build_character_features(texts: Sequence[str], lengths: tuple[int, int]) -> 
         learnt = counts[training]
         shared = np.flatnonzero(np.bincount(learnt.indices, minlength=_N_BUCKETS) >= _MIN_TEXTS)
         if not len(shared):
-            return "the texts have no characters in common"
+            return "no two texts share a sequence of characters"
         weights = TfidfTransformer(sublinear_tf=True)
         fitted = weights.fit_transform(learnt[:, shared])
         if not len(held_out):
@@ -386,7 +388,7 @@ def build_date_features(texts: Sequence[str]) -> FoldFeatures:
 
     def compute_features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         if not rows[training, :3].any():
-            return "too few texts mention a year or a month"
+            return "no training text mentions a year or a month"
         return compute_dense(training, held_out)
 
     return compute_features

@@ -102,9 +102,9 @@ def read_examples(examples: pa.Table, names: Sequence[str]) -> pa.Table:
     schema = pa.schema(list(map(EXAMPLES.field, names)))
     table = cast_to_columns(examples.select(present), schema)
     if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
-        raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
+        raise DataError("an example_id occurs twice in the benchmark. Build the benchmark again.")
     if not set(pc.unique(table["label"]).to_pylist()) <= set(SIDES):
-        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
+        raise DataError("a label is neither 1 (member), 0 (non-member) nor null. Build the benchmark again.")
     return table.sort_by([("group", "ascending"), ("example_id", "ascending")])
 
 
@@ -146,7 +146,7 @@ class EvaluationTexts:
         """
         return [self.split(str(text).lower()) for text in self.columns["text"]]
 
-    def strings(self, name: str, places: Sequence[int]) -> list[str]:
+    def get_strings(self, name: str, places: Sequence[int]) -> list[str]:
         """Return the values of a column at some positions, as strings."""
         column = self.columns[name]
         return [str(column[place]) for place in places]
@@ -155,7 +155,7 @@ class EvaluationTexts:
         """Return the words of the texts at some positions."""
         return [self.words[place] for place in places]
 
-    def word_counts(self, places: Sequence[int]) -> list[int]:
+    def count_words(self, places: Sequence[int]) -> list[int]:
         """Return the number of words of each text at some positions."""
         return list(map(len, self.list_words(places)))
 
@@ -165,12 +165,12 @@ class EvaluationTexts:
         return sorted([*self.sides.get(MEMBERS, []), *self.sides.get(NONMEMBERS, [])])
 
     @property
-    def why_not_comparable(self) -> str | None:
+    def reason_not_comparable(self) -> str | None:
         """Return the reason why the sides cannot be compared, or None if both sides have texts."""
         empty_sides = [name for name in (MEMBERS, NONMEMBERS) if name not in self.sides]
         if not empty_sides:
             return None
-        return f"not defined: the evaluation split holds no {' and no '.join(empty_sides)}"
+        return f"not defined: the evaluation split contains no {' and no '.join(empty_sides)}"
 
     def sample(self, max_per_side: int) -> tuple[EvaluationTexts, dict[str, int]]:
         """Sample at most ``max_per_side`` texts of each side by a hash of their ids.
@@ -212,7 +212,7 @@ def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]
     benchmarks = pc.unique(table["benchmark"]).to_pylist()
     if len(benchmarks) != 1:
         raise DataError(
-            f"the examples belong to {len(benchmarks)} benchmarks: pass the examples of exactly one benchmark"
+            f"the examples belong to {len(benchmarks)} benchmarks. Pass the examples of exactly one benchmark."
         )
     table = table.filter(pc.equal(table["split"], "evaluation"))
     columns = table.drop_columns(["benchmark", "split"]).to_pydict()
@@ -230,7 +230,7 @@ class AssessedSplit:
     """The blind control of words of one benchmark, and the verdict that follows from it.
 
     Attributes:
-        design: How members and non-members were obtained.
+        design: The way in which members and non-members were obtained, such as temporal.
         matched: True if the sides were chosen to be hard to separate.
         verdict: The verdict on the split, from the design and the control.
         auroc: The AUROC of the control.
@@ -261,12 +261,12 @@ class AssessedSplit:
         positions = pc.index_in(pa.array(example_ids, pa.string()), value_set=pa.array(self.example_ids, pa.string()))
         if positions.null_count or len(positions) != len(self.example_ids):
             raise DataError(
-                f"the blind control has scores for {len(self.example_ids)} texts, but other texts are evaluated: "
-                "assess the split again"
+                f"the blind control has scores for {len(self.example_ids)} texts, but other texts are evaluated. "
+                "Assess the split again."
             )
         return blind_controls.BlindControl(self.control.scores[positions.to_numpy()], None, self.control.method)
 
-    def table(self, benchmark: str, run_id: str) -> pa.Table:
+    def build_scores_table(self, benchmark: str, run_id: str) -> pa.Table:
         """Return the control's scores (schema BLIND_SCORES). The table is empty if the control was not computed."""
         if self.control.scores is None:
             return table_from_rows([], BLIND_SCORES)
@@ -284,7 +284,7 @@ def compute_assessed_split(
 
     Args:
         examples: The examples of one benchmark (schema EXAMPLES).
-        design: How members and non-members were obtained.
+        design: The way in which members and non-members were obtained, such as temporal.
         language: The language of the texts (ISO 639-1).
         matched: True if the sides were chosen to be hard to separate.
         seed: The seed of the folds.
@@ -302,8 +302,8 @@ def compute_assessed_split(
     return AssessedSplit(design, matched, verdict, auroc, control, labelled.example_ids)
 
 
-def assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
-    """Return the stored assessment from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
+def build_assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
+    """Build the assessment from its stored tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
     (row,) = (row for row in quality.to_pylist() if row["measure"] == MEASURE and row["part"] == blind_controls.WORDS)
     auroc = blind_controls.ControlAuroc(
         row["value"], Interval(row["ci_low"], row["ci_high"]), row["method"], blind_controls.WORDS, row["n"]

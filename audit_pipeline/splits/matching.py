@@ -124,11 +124,11 @@ def _check_matching_input(
     texts: Sequence[str], classes: npt.NDArray[np.integer], groups: Sequence[str], per_side: int
 ) -> None:
     if not len(texts) == len(classes) == len(groups):
-        raise DataError("matching needs one text, label and group for each example")
+        raise DataError("matching requires one text, label and group for each example")
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
-        raise DataError("a label is neither 1 (member) nor 0 (non-member): remove unlabelled texts before matching")
+        raise DataError("a label is neither 1 (member) nor 0 (non-member). Remove unlabelled texts before matching.")
     if per_side < 1:
-        raise DataError(f"matching needs at least one text per side; per_side is {per_side}")
+        raise DataError(f"matching requires at least one text per side, but per_side is {per_side}")
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
         count = int((classes == label).sum())
         if count < per_side:

@@ -81,7 +81,7 @@ def find_near_duplicates_from_words(texts: Sequence[Sequence[str]], threshold: f
     from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
 
     @cache
-    def shingles_at(place: int) -> Shingles:
+    def get_shingles(place: int) -> Shingles:
         return list_shingles(texts[place])
 
     n_bands, length = choose_bands(threshold)
@@ -90,8 +90,8 @@ def find_near_duplicates_from_words(texts: Sequence[Sequence[str]], threshold: f
     pairs = []
     for second, sketch in enumerate(MinHash.generator(encoded, num_perm=n_bands * length, seed=_SEED)):
         for first in index.query(sketch):
-            shared = len(shingles_at(first) & shingles_at(second))
-            similarity = shared / (len(shingles_at(first)) + len(shingles_at(second)) - shared)
+            shared = len(get_shingles(first) & get_shingles(second))
+            similarity = shared / (len(get_shingles(first)) + len(get_shingles(second)) - shared)
             if similarity >= threshold:
                 pairs.append(NearPair(first, second, similarity))
         index.insert(second, sketch, check_duplication=False)
@@ -184,7 +184,7 @@ def normalise_text(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def level_words(text: str) -> str:
+def normalise_words(text: str) -> str:
     """Return the words of a text in their comparison form, separated by single blanks.
 
     A word is a run of letters, marks, digits and symbols such as + and €. The comparison ignores case, the form of a
@@ -192,14 +192,14 @@ def level_words(text: str) -> str:
     :func:`normalise_text`.
     """
     normalised = normalise_text(text)
-    return " ".join(_blank_punctuation(normalised).split()) or normalised
+    return " ".join(_replace_punctuation_by_blanks(normalised).split()) or normalised
 
 
 def build_comparison_key(text: str) -> str:
     """Return a string that is equal for different spellings of one text.
 
-    The key holds the words of :func:`level_words` without blanks, because line wrapping can cut words and Chinese has
-    no blanks. Separators between two digits and minus signs remain: 1.5 is not 15.
+    The key consists of the words of :func:`normalise_words` without blanks, because line wrapping can cut words and
+    Chinese has no blanks. Separators between two digits and minus signs remain, so that 1.5 is not 15.
     """
     normalised = _SIGN.sub("−", normalise_text(text))
     parts = _BETWEEN_DIGITS.split(normalised)
@@ -209,7 +209,7 @@ def build_comparison_key(text: str) -> str:
         if position % 2:
             pieces.append(_normalise_separator(part))
         else:
-            pieces += _blank_punctuation(part).split()
+            pieces += _replace_punctuation_by_blanks(part).split()
     return "".join(pieces) or normalised
 
 
@@ -219,7 +219,7 @@ _COUNTED = ("L", "M", "N", "Sm", "Sc", "So")
 """Prefixes of the Unicode categories of word characters. Accents alone (Sk) are excluded: they serve as quotes."""
 
 
-def _blank_punctuation(text: str) -> str:
+def _replace_punctuation_by_blanks(text: str) -> str:
     # A text has few distinct characters, so each category is looked up once per distinct character.
     blanks = {ord(letter): " " for letter in set(text) if not unicodedata.category(letter).startswith(_COUNTED)}
     return text.translate(blanks)

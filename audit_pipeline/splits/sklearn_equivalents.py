@@ -33,7 +33,7 @@ The entries of a row are in the order of the text, because scikit-learn sums the
 
 
 def count_terms(texts: Sequence[str], list_terms: Callable[[str], Sequence[str]]) -> Counts:
-    """Return how often each term occurs in each text.
+    """Count the occurrences of each term in each text.
 
     ``list_terms`` returns the terms of a text in order, with repetitions.
     """
@@ -91,7 +91,7 @@ class _BatchCounts(NamedTuple):
 
     Attributes:
         terms: The distinct terms of each text in the order of the text, for all texts one after the other.
-        counts: How often each of ``terms`` occurs in its text.
+        counts: The number of occurrences of each of ``terms`` in its text.
         sizes: The number of distinct terms per text, of shape (n_texts,).
     """
 

@@ -47,7 +47,7 @@ def _build_row(
         side: The texts that are measured: members, nonmembers, both or between.
         value: The value, or None if it could not be measured.
         n: The number of texts that the value is computed from.
-        method: How the value was measured, or why it could not be measured.
+        method: A description of the measurement, or the reason why the value could not be measured.
         interval: The 95% interval of the value.
         verdict: The verdict on the split by this value.
     """
@@ -74,14 +74,14 @@ def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
     for side, places in texts.sides.items():
         n = len(places)
         rows.append(_build_row("texts", "all", side, n, n, "counted"))
-        rows.append(_build_row("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
+        rows.append(_build_row("groups", "all", side, len(set(texts.get_strings("group", places))), n, "counted"))
         counts[side] = {}
-        for name, (count, share) in evaluation_split.compute_shares(texts.strings("collection", places)).items():
+        for name, (count, share) in evaluation_split.compute_shares(texts.get_strings("collection", places)).items():
             counts[side][name] = count
             rows.append(_build_row("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side"))
     collections = counts[MEMBERS].keys() | counts[NONMEMBERS].keys()
     value: int | None = None
-    method = texts.why_not_comparable
+    method = texts.reason_not_comparable
     if method is None:
         value = sum(counts[MEMBERS].get(name, 0) != counts[NONMEMBERS].get(name, 0) for name in collections)
         method = f"of {len(collections)} collections"
@@ -107,7 +107,7 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
         n = len(places)
         n_mentioned = 0
         latest = []
-        for text in texts.strings("text", places):
+        for text in texts.get_strings("text", places):
             years, _ = find_years_and_months(text)
             n_mentioned += len(years)
             if years:
@@ -127,7 +127,7 @@ def build_length_rows(texts: EvaluationTexts) -> list[Row]:
     """Return the lengths of the texts of each side, in each unit of length."""
     rows = []
     for side, places in texts.sides.items():
-        sizes = blind_controls.measure_text_lengths(texts.strings("text", places), texts.word_counts(places))
+        sizes = blind_controls.measure_text_lengths(texts.get_strings("text", places), texts.count_words(places))
         for unit, column in zip(blind_controls.LENGTH_UNITS, sizes.T, strict=True):
             values = {"mean": column.mean(), "std": column.std(), "min": column.min(), "max": column.max()}
             method = f"in {unit.replace('_', ' ')}"
@@ -144,8 +144,8 @@ def build_language_rows(texts: EvaluationTexts) -> list[Row]:
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
-        detected = detect_languages(texts.strings("text", places))
-        declared = texts.strings("language", places)
+        detected = detect_languages(texts.get_strings("text", places))
+        declared = texts.get_strings("language", places)
         n_same = sum(map(is_same_language, declared, detected))
         rows.append(_build_row("language_mismatch", "all", side, (n - n_same) / n, n, method))
         for name, (count, share) in evaluation_split.compute_shares(detected).items():
@@ -159,7 +159,9 @@ def build_control_rows(
     """Return one row per control with its own verdict, and a row for the strongest control if there is one."""
     rows = [_build_control_row(MEASURE, control, control.method, assessed_split) for control in controls]
     if strongest is not None:
-        highest = "the highest of the controls, so above chance a little more often than any one of them"
+        highest = (
+            "the highest AUROC of the controls, which exceeds chance a little more often than the AUROC of one control"
+        )
         rows.append(_build_control_row(WORST, strongest, f"{highest}; {strongest.method}", assessed_split))
     return rows
 
@@ -187,11 +189,11 @@ def _build_overlap_rows_of_side(texts: EvaluationTexts, size: int, side: str, ot
     values: dict[str, float | None] = {"mean": None, "max": None}
     for limit in shared_text.LIMITS:
         values[f"above_{round(100 * limit)}"] = None
-    method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
+    method = f"{size}-grams of words of each text that occur in any of the {other}, case ignored"
     if n_too_short:
-        method += f"; {n_too_short} texts of fewer than {size} words left out"
-    if texts.why_not_comparable:
-        method = texts.why_not_comparable
+        method += f"; {n_too_short} texts of fewer than {size} words are skipped"
+    if texts.reason_not_comparable:
+        method = texts.reason_not_comparable
     elif not len(shares):
         method = f"not defined: no text has {size} words"
     else:
@@ -267,9 +269,9 @@ def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[
     for side in (MEMBERS, NONMEMBERS):
         n_of_side[side] = len(texts.sides.get(side, []))
     rows = []
-    if texts.why_not_comparable:
+    if texts.reason_not_comparable:
         for name, side in (("pairs", BETWEEN), ("max", BETWEEN), ("texts", MEMBERS), ("texts", NONMEMBERS)):
-            rows.append(_build_row(f"near_duplicate_{name}", "all", side, None, 0, texts.why_not_comparable))
+            rows.append(_build_row(f"near_duplicate_{name}", "all", side, None, 0, texts.reason_not_comparable))
     else:
         most_similar = max(counts.similarities, default=None)
         method_of_max = method if counts.similarities else f"no pair; {method}"
@@ -343,20 +345,20 @@ def _describe_sample(full_counts: Mapping[str, int], max_per_side: int) -> str:
     if not full_counts:
         return ""
     sides = " and ".join(f"{max_per_side} of {count} {side}" for side, count in full_counts.items())
-    return f"; read on {sides}, drawn at random (seed 0)"
+    return f"; measured on {sides}, drawn at random (seed 0)"
 
 
 def _measure_other_controls(sample: EvaluationTexts, language: str, note: str) -> Iterator[ControlAuroc]:
     places = sample.labelled_places
     labels = np.asarray([sample.columns["label"][place] for place in places], dtype=np.int8)
-    groups = sample.strings("group", places)
+    groups = sample.get_strings("group", places)
     controls = blind_controls.compute_other_controls(
-        sample.strings("example_id", places),
-        sample.strings("text", places),
+        sample.get_strings("example_id", places),
+        sample.get_strings("text", places),
         labels,
         groups,
         language=language,
-        word_counts=sample.word_counts(places),
+        word_counts=sample.count_words(places),
     )
     for control in blind_controls.measure_controls(controls, labels, groups):
         yield replace(control, method=f"{control.method}{note}")

@@ -119,7 +119,7 @@ def test_a_partly_fetched_source_keeps_earlier_documents_and_warns(workspace: Wo
 
 def test_a_source_without_documents_fails_with_a_reason(workspace: Workspace, run: Runner) -> None:
     workspace.hold(missing=[MissingPart("alder", "no route to host", "alder")])
-    with pytest.raises(SourceError, match="yielded no document: alder: no route to host"):
+    with pytest.raises(SourceError, match="has no usable document: alder: no route to host"):
         refresh(run)
 
 

@@ -94,7 +94,7 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     assert calibrated["members"] in (2, 3, 4)
     assert calibrated["nonmembers"] in (2, 4)
     assert manifest["documents_left_out"] == {"published between the cutoffs": 1, "undated": 1}
-    assert manifest["texts_left_out"] == {"more than the other side has of the collection": 8}
+    assert manifest["texts_left_out"] == {"more than the other side has in the collection": 8}
     assert (manifest["words"], manifest["design"], manifest["run_id"]) == (10, "temporal", "run-1")
     assert manifest["design_stated_by"] is None, "the dates are the sources'"
     (provenance,) = manifest["provenance"]

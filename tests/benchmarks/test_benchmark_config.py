@@ -131,7 +131,7 @@ def test_an_unknown_name_lists_similar_names(tmp_path: Path, monkeypatch: pytest
         ),
         ("    builder: temporal\n", "", "notes: key 'builder' is missing"),
         ("seed: 1", "seed: 1\n    design: randomised", "notes: design: .*'randomised'"),
-        ("words: [32, 64]", "words: any", "notes: words: this builder does not accept any, because it cuts texts"),
+        ("words: [32, 64]", "words: any", "notes: words: this builder cuts texts, so it does not accept any"),
         ("seed: 1", "seed: 1\n    seed: 2", "key 'seed' occurs twice"),
         ("  notes:", '  "a|b":', r"family a\|b: the name of a family may contain only"),
         ("  notes:", f"  {'n' * 58}:", "family n+: .* takes 61 bytes, but .* 60 bytes"),

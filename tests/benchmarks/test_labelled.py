@@ -15,7 +15,7 @@ from made_documents import labelled_spec, words_of, write_jsonl
 from audit_pipeline.benchmarks.builders import labelled
 from audit_pipeline.benchmarks.checks import run_checks
 from audit_pipeline.benchmarks.config import load_benchmarks, resolve_benchmarks
-from audit_pipeline.benchmarks.labelled_rows import LabelledRows, examples_from_rows, parse_label_column
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, build_examples_from_rows, parse_label_column
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.text_rows import Row, UnusableRowError
@@ -39,7 +39,7 @@ def test_every_usable_row_becomes_an_unchanged_example(tmp_path: Path) -> None:
     spaced = "four  words\tstand here"
     write_jsonl(tmp_path / "Rows_length4.jsonl", [*GOOD, {"input": spaced, "label": None}])
     spec = labelled_spec(4, path=tmp_path, language="de")
-    drawn = examples_from_rows(read_labelled(spec), spec, "run")
+    drawn = build_examples_from_rows(read_labelled(spec), spec, "run")
     rows = drawn.examples.to_pylist()
     assert [(row["text"], row["label"]) for row in rows] == [
         *((row["input"], row["label"]) for row in GOOD),
@@ -66,7 +66,7 @@ def test_texts_on_both_sides_are_skipped(tmp_path: Path, design: str, kept: int)
     ]
     path = write_jsonl(tmp_path / "Rows_length32.jsonl", rows)
     spec = labelled_spec(32, path=tmp_path, design=design)
-    drawn = examples_from_rows(read_labelled(spec), spec, "run")
+    drawn = build_examples_from_rows(read_labelled(spec), spec, "run")
     assert drawn.examples.num_rows == kept
     reason = "the same text, or nearly, occurs elsewhere with another label"
     equal = "the same text occurs elsewhere with another label"
@@ -88,7 +88,7 @@ def test_rows_of_one_article_share_their_group_across_lengths(tmp_path: Path) ->
     groups = {}
     for words in (32, 64):
         spec = labelled_spec(words, path=tmp_path)
-        table = examples_from_rows(read_labelled(spec), spec, "run").examples
+        table = build_examples_from_rows(read_labelled(spec), spec, "run").examples
         groups[words] = dict(zip(table.column("label").to_pylist(), table.column("group").to_pylist(), strict=True))
     assert groups[32] == groups[64]
     assert len(set(groups[32].values())) == 2
@@ -114,7 +114,7 @@ def test_unusable_rows_are_reported_and_counted(tmp_path: Path) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write('{"input": \n')
     spec = labelled_spec(4, path=tmp_path)
-    drawn = examples_from_rows(read_labelled(spec), spec, "run")
+    drawn = build_examples_from_rows(read_labelled(spec), spec, "run")
     assert drawn.examples.num_rows == 3
     reasons = {entry.location: entry.reason for entry in drawn.skipped}
     expected = {
@@ -139,15 +139,15 @@ def test_a_single_class_is_refused_but_unlabelled_rows_are_not(tmp_path: Path) -
     write_jsonl(tmp_path / "Rows_length4.jsonl", [{"input": words_of(name, 4), "label": 1} for name in "abc"])
     spec = labelled_spec(4, path=tmp_path)
     with pytest.raises(DataError, match=r"rows_4: all 3 labelled rows of .* are members, so no metric"):
-        examples_from_rows(read_labelled(spec), spec, "run")
+        build_examples_from_rows(read_labelled(spec), spec, "run")
     write_jsonl(
         tmp_path / "Rows_length4.jsonl",
         [{"input": words_of("a", 4), "label": None}, {"input": words_of("b", 4), "label": 0}],
     )
     with pytest.raises(DataError, match=r"all 1 labelled rows of .* are non-members"):
-        examples_from_rows(read_labelled(spec), spec, "run")
+        build_examples_from_rows(read_labelled(spec), spec, "run")
     unlabelled = labelled_spec(4, path=tmp_path, label_column=None)
-    drawn = examples_from_rows(read_labelled(unlabelled), unlabelled, "run")
+    drawn = build_examples_from_rows(read_labelled(unlabelled), unlabelled, "run")
     assert drawn.examples.column("label").to_pylist() == [None, None]
     assert all(check.passed for check in run_checks(drawn.examples, unlabelled))
 
@@ -162,10 +162,10 @@ def test_a_missing_column_is_an_error_that_lists_the_columns(tmp_path: Path) -> 
 
 def test_no_usable_row_and_no_file_are_errors(tmp_path: Path) -> None:
     spec = labelled_spec(4, path=tmp_path, path_variable="MADE_ROWS")
-    with pytest.raises(DataError, match=r"holds neither Rows_length4.jsonl .* nor data/Rows_length4-\*.parquet"):
+    with pytest.raises(DataError, match=r"contains neither Rows_length4.jsonl .* nor data/Rows_length4-\*.parquet"):
         read_labelled(spec)
     write_jsonl(tmp_path / "Rows_length4.jsonl", [{"input": "one two", "label": 1}, {"input": "one", "label": 1}])
-    with pytest.raises(DataError, match=r"none of its 2 rows can be used; the first, .*:1: has 2 words, not 4"):
+    with pytest.raises(DataError, match=r"none of the 2 rows can be used. The first row is .*:1: has 2 words, not 4"):
         read_labelled(spec)
     (tmp_path / "Rows_length4.jsonl").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match="no rows"):
@@ -211,7 +211,7 @@ def test_wikimia_has_its_published_size(monkeypatch: pytest.MonkeyPatch) -> None
     sizes = {}
     groups: dict[int, set[str]] = {}
     for spec in resolve_benchmarks("wikimia", benchmarks):
-        drawn = examples_from_rows(read_labelled(spec), spec, "run")
+        drawn = build_examples_from_rows(read_labelled(spec), spec, "run")
         table = drawn.examples
         sizes[spec.length] = (table.num_rows, sum(table.column("label").to_pylist()))
         groups[spec.length] = set(table.column("group").to_pylist())
@@ -236,7 +236,7 @@ def test_columns_hold_document_group_and_day(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "Rows_length4.jsonl", rows)
     columns = {"group_column": "book", "id_column": "page", "date_column": "day", "date_kind": "printing"}
     spec = labelled_spec(4, path=tmp_path, exact_words=False, **columns)
-    drawn = examples_from_rows(read_labelled(spec), spec, "run")
+    drawn = build_examples_from_rows(read_labelled(spec), spec, "run")
     assert [
         (row["document_id"], row["group"], str(row["published"]), row["words"]) for row in drawn.examples.to_pylist()
     ] == [

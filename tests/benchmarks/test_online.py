@@ -153,7 +153,7 @@ def test_repeated_chunks_are_used_once(tmp_path: Path) -> None:
     articles.append(row("r", words_of("y", 4), 1))
     report = built(lay_out(tmp_path, article("filler", 1, 4), *articles), lengths=[8], split="Rows_length8")
     assert report.texts_left_out["chunks that are on both sides"] == 2
-    assert report.texts_left_out["chunks that are the same as another"] == 1
+    assert report.texts_left_out["chunks that are the same as another chunk"] == 1
     assert report.failed == ()
     assert any(shared in (text or "") for text in report.examples.column("context").to_pylist())
 
@@ -162,7 +162,7 @@ def test_an_empty_side_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"all 4 labelled rows of .* are members"):
         built(lay_out(tmp_path, article("m", 1), article("o", 1)))
     torn = {4: article("n", 0)[4], 8: article("n", 1)[8]}
-    with pytest.raises(DataError, match="holds no non-member text, so no input can be joined"):
+    with pytest.raises(DataError, match="contains no non-member text, so no input can be joined"):
         built(lay_out(tmp_path, article("m", 1), torn))
 
 
@@ -171,7 +171,7 @@ def test_an_empty_side_is_an_error(tmp_path: Path) -> None:
     [
         ({"lengths": [4, 6]}, "lengths: 6 is not a multiple of 4"),
         ({"lengths": [8, 8]}, r"lengths\n.*a value occurs twice"),
-        ({"words": "any"}, "words: this builder does not accept any"),
+        ({"words": "any"}, "words: this builder cuts texts, so it does not accept any"),
         ({"group_column": "book"}, "Extra inputs"),
     ],
 )

@@ -28,10 +28,10 @@ from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
 from audit_pipeline.benchmarks.built_benchmark import (
     BuiltBenchmark,
+    build_export_names,
     compute_content_digest,
     read_built,
     read_or_assess_split,
-    to_export_names,
 )
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.publish import export, require_new_folder, require_redistributable
@@ -204,12 +204,12 @@ def test_the_digest_covers_everything_that_affects_results(tmp_path: Path, place
 
 def test_export_names_stay_distinct_and_readable() -> None:
     long = "x" * 300
-    names = to_export_names(["f:a", "f:f:a", "f:", f"f:{long}", "f: a"], "f")
+    names = build_export_names(["f:a", "f:f:a", "f:", f"f:{long}", "f: a"], "f")
     assert names[:2] == ["a", "f:a"]
     assert len(set(names)) == 5
     assert all(name.strip() == name and 0 < len(name) <= 200 for name in names)
-    assert to_export_names([f"g:{name}" for name in names], "g") == names
-    assert to_export_names(["f:a", "b"], "f") == ["f:a", "b"], "only where all have it"
+    assert build_export_names([f"g:{name}" for name in names], "g") == names
+    assert build_export_names(["f:a", "b"], "f") == ["f:a", "b"], "only where all have it"
 
 
 def test_datasets_loads_every_configuration_and_split(tmp_path: Path) -> None:
@@ -264,7 +264,9 @@ def test_a_shelf_is_exported_and_read(tmp_path: Path) -> None:
 
 def test_a_repeated_text_is_refused(tmp_path: Path) -> None:
     rows = [*FOUR, example(FOUR[0]["text"], 1, document_id="elsewhere", group="elsewhere")]
-    with pytest.raises(DataError, match=r"1 of its texts cannot be read from the export\. The first is .* the same as"):
+    with pytest.raises(
+        DataError, match=r"1 of its texts cannot be read from the export\. The first text is .* the same as"
+    ):
         write([built_of(rows, tmp_path / "data")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -64,7 +64,12 @@ def test_files_are_read_one_after_another_and_numbered_through(tmp_path: Path) -
     found = read(labelled_spec(4, path=tmp_path, split=None, files=["a/{words}.jsonl", "b/4.jsonl"]))
     assert values(found) == [*ROWS, {"text": "a plain string"}]
     assert [row.index for row in found.file.rows] == [0, 1, 3]
-    assert [(row.index, row.reason) for row in found.file.skipped] == [(2, "not a JSON object but list")]
+    assert [(row.index, row.reason) for row in found.file.skipped] == [
+        (
+            2,
+            "not a JSON object but list",
+        )
+    ]
     assert found.provenance["files"] == {str(first): sha256(first), str(second): sha256(second)}
     with pytest.raises(DataError, match="no such file"):
         read(labelled_spec(4, path=tmp_path, split=None, files=["gone.jsonl"]))

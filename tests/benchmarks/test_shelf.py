@@ -41,7 +41,7 @@ def test_windows_tile_a_document_in_its_order() -> None:
         (OLD, "en", "evaluation"),
         (None, "de", "evaluation"),
     ]
-    assert drawn.texts_left_out == {"words after the last window, too few for another": 1}
+    assert drawn.texts_left_out == {"remainders of documents that are too short for a window": 1}
     assert drawn.documents_left_out == {}
 
 
@@ -55,7 +55,7 @@ def test_the_seed_selects_windows_in_document_order() -> None:
     assert places == sorted(places)
     assert all(place % 10 == 0 for place in places)
     drawn = draw_shelf(documents_table(documents), shelf_spec(windows_per_document=4), "run")
-    assert drawn.texts_left_out == {"over windows_per_document": 6}
+    assert drawn.texts_left_out == {"beyond the limit windows_per_document": 6}
 
 
 def test_short_documents_are_skipped_or_used_whole() -> None:
@@ -75,7 +75,7 @@ def test_repeated_texts_and_other_languages_are_skipped() -> None:
     documents = [document("b", None, text=twice), document("a", None, text=twice), document("c", None, language="de")]
     drawn = draw_shelf(documents_table(documents), shelf_spec(language="en"), "run")
     assert [row["document_id"] for row in drawn.examples.to_pylist()] == ["made:project:a"]
-    assert drawn.texts_left_out == {"the same as another": 1}
+    assert drawn.texts_left_out == {"the same as another text": 1}
     assert drawn.documents_left_out == {"not in the language en": 1}
 
 
@@ -212,7 +212,7 @@ def test_missing_and_contradictory_known_documents_are_errors() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"held_out": {}}, "has no criterion. Set sources"),
+        ({"held_out": {}}, "there is no criterion. Set sources"),
         ({"held_out": {"groups": ["a"]}}, "design"),
         ({"evaluates": "known", "members": {"groups": ["a"]}}, "Set both members and held_out"),
         ({"design": "exchangeable"}, "design"),

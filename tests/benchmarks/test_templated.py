@@ -103,7 +103,9 @@ def test_blank_texts_and_failing_filters_are_reported(tmp_path: Path) -> None:
     reasons = {entry.location: entry.reason for entry in report.skipped}
     assert reasons["test.jsonl:1"] == "its text is empty"
     assert reasons["test.jsonl:2"].startswith("the template cannot be filled: can only concatenate list")
-    with pytest.raises(DataError, match=r"none of its 3 rows .*the first, test.jsonl:1: .*'nothing' is undefined"):
+    with pytest.raises(
+        DataError, match=r"none of the 3 rows .*The first row is test.jsonl:1: .*'nothing' is undefined"
+    ):
         built(tmp_path, rows, template="{{ nothing }}")
 
 
@@ -127,7 +129,7 @@ def test_where_selects_rows_and_counts_the_others(tmp_path: Path) -> None:
     assert report.skipped == ()
     with pytest.raises(DataError, match="no column 'language'; the columns are: question, answer"):
         built(tmp_path, ITEMS, template=BOOLQ, where={"language": "en"})
-    with pytest.raises(DataError, match="none of its 0 rows can be used; 3 other rows are not selected by `where`"):
+    with pytest.raises(DataError, match=r"none of the 0 rows can be used\. 3 other rows are not selected by `where`"):
         built(tmp_path, ITEMS, template=BOOLQ, where={"id": "z"})
 
 
@@ -140,7 +142,7 @@ def test_the_selection_depends_only_on_seed_and_texts(tmp_path: Path, seed: int)
     ids = [set(report.examples.column("example_id").to_pylist()) for report in (first, second)]
     assert ids[0] == ids[1]
     assert len(ids[0]) == 4
-    assert first.texts_left_out == {"over max_texts": 6}
+    assert first.texts_left_out == {"beyond the limit max_texts": 6}
     other = built(tmp_path, rows, max_texts=4, seed=6)
     assert set(other.examples.column("text").to_pylist()) != set(first.examples.column("text").to_pylist())
 
@@ -161,8 +163,8 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"template": "{{ question"}, "template: is not a valid Jinja2 template"),
-        ({"answer": "{{ answer"}, "answer: is not a valid Jinja2 template"),
+        ({"template": "{{ question"}, "template is not a valid Jinja2 template"),
+        ({"answer": "{{ answer"}, "answer is not a valid Jinja2 template"),
         ({"words": 32}, "words: must be any"),
         ({"split": "test_{words}"}, "is replaced by the length, but words is any"),
         ({"label_column": "seen"}, "key 'design' is missing. .*randomised \\(chance decided"),
@@ -171,7 +173,7 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
         ({"files": ["a.jsonl"]}, "one of split and files"),
         ({"package": {"distribution": "x", "file": "y"}}, "exactly one of hub, path and package"),
         ({"package": {"distribution": "x", "file": "y", "version": "new"}, "path": None}, "must be a version"),
-        ({"package": {"distribution": "x", "file": "y"}, "path": None}, "package names its file"),
+        ({"package": {"distribution": "x", "file": "y"}, "path": None}, "package already names a file"),
         ({"split": "{subset}"}, "subset: is missing"),
         ({"date_kind": "release"}, "date_kind requires date_column"),
     ],

@@ -89,7 +89,7 @@ def test_repeated_texts_are_used_once_per_side_and_never_on_both() -> None:
         "made:project:a": {words_of("twice", 10)},
         "made:project:f": {words_of("new", 10)},
     }
-    assert drawn.texts_left_out == {"the same as another on its side": 1, "on both sides": 3}
+    assert drawn.texts_left_out == {"the same as another text on its side": 1, "on both sides": 3}
 
 
 def test_sides_are_balanced_within_each_collection() -> None:
@@ -104,7 +104,7 @@ def test_sides_are_balanced_within_each_collection() -> None:
     # a: 12 against 5, b: 3 against 6, onlyold: 3 against none.
     sides = Counter((row["collection"], row["label"]) for row in drawn.examples.to_pylist())
     assert sides == {("a", 1): 5, ("a", 0): 5, ("b", 1): 3, ("b", 0): 3}
-    assert drawn.texts_left_out == {"more than the other side has of the collection": 7 + 3 + 3}
+    assert drawn.texts_left_out == {"more than the other side has in the collection": 7 + 3 + 3}
 
 
 def test_documents_take_turns() -> None:
@@ -131,7 +131,7 @@ def test_per_side_is_spread_over_collections_and_uses_up_small_ones() -> None:
     sides = Counter((row["collection"], row["label"]) for row in drawn.examples.to_pylist())
     expected = {"big": 6, "large": 5, "small": 3}
     assert sides == {(name, label): count for name, count in expected.items() for label in (0, 1)}
-    assert drawn.texts_left_out == {"over per_side": 2 * (43 - 14)}
+    assert drawn.texts_left_out == {"beyond the limit per_side": 2 * (43 - 14)}
 
 
 def test_documents_in_other_languages_are_skipped() -> None:
@@ -285,7 +285,7 @@ def test_matching_selects_similar_texts() -> None:
     assert (matched["per_side"], matched["texts_to_choose_from"]) == (11, 24)
     assert list(matched["achieved"]) == ["before", "at_random", "after", "after_by_all"]
     assert [one["n"] for one in matched["achieved"].values()] == [24, 22, 22, 22]
-    assert "24 labelled examples, it needs 200" in matched["achieved"]["before"]["method"]
+    assert "there are 24 labelled examples, but 200 are required" in matched["achieved"]["before"]["method"]
     assert not pool.notes
 
 

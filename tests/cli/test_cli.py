@@ -75,7 +75,7 @@ def test_lists_have_at_most_100_columns(command: str) -> None:
     ("file", "content", "command", "message"),
     [
         ("models", "models: [", ("models",), "is not valid YAML"),
-        ("benchmarks", "benchmarks: {}", ("audit", "--model", "tiny", "--benchmark", "made"), "holds no family"),
+        ("benchmarks", "benchmarks: {}", ("audit", "--model", "tiny", "--benchmark", "made"), "contains no family"),
         ("sources", "release_notes: 3", ("benchmarks", "--build", "made"), "section release_notes: must be a mapping"),
     ],
 )

@@ -45,7 +45,11 @@ def score(workspace: Workspace, out: Path) -> Score:
 def test_unusable_files_are_refused(workspace: Workspace, score: Score, out: Path, tmp_path: Path) -> None:
     for name, content, message in (
         ("missing.jsonl", None, "no such file"),
-        ("bad.jsonl", b'{"input": \n[1]\n', "none of its 2 rows can be used. The first is bad.jsonl:1: broken JSON"),
+        (
+            "bad.jsonl",
+            b'{"input": \n[1]\n',
+            "none of the 2 rows can be used. The first row is bad.jsonl:1: broken JSON",
+        ),
         ("torn.parquet", b"PAR1 torn", "not a readable Parquet file"),
     ):
         if content is not None:
@@ -141,7 +145,7 @@ def test_standard_input_and_a_data_set_on_disk(score: Score, out: Path, tmp_path
     assert "2 texts: 2 from the cache, 0 computed" in result.stderr
     assert scores_of(out) == saved
     refused = CliRunner().invoke(main, base, input=bytes(range(256)))
-    assert "standard input: is not text, but must contain lines of JSON" in error_of(refused)
+    assert "standard input: the input is not text, but must consist of lines of JSON" in error_of(refused)
 
 
 def test_a_second_call_loads_no_model_and_no_heavy_package(
@@ -278,4 +282,4 @@ def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> No
         unlabelled["no_auroc"]
         == "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
     )
-    assert "1 label(s) with an unknown spelling, treated as unknown: 'maybe' (1); valid labels are" in result.stderr
+    assert "1 label(s) have an unknown spelling (treated as unknown): 'maybe' (1). Valid labels are" in result.stderr

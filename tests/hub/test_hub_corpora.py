@@ -112,10 +112,10 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
     entries["pattern"] = {"hub": "maker/open", "files": ["en/*.json.gz"]}
     environment = configured("references.yaml", COMMON, **entries)
     expected = {
-        "gated": "the data set maker/gated, after row 0, is gated: accept its terms on the hub and set HF_TOKEN",
+        "gated": "the data set maker/gated, after row 0, is gated: accept its terms on the hub, and set HF_TOKEN",
         "none": "the data set maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN",
         "revision": "the data set maker/open has no revision v9",
-        "busy": "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s",
+        "busy": "maker/busy cannot be fetched now, because the hub is busy (status 429) and requests a pause of 30 s",
         "pattern": "the data set maker/open has no file that matches en/*.json.gz",
         "lists": "The problem of the first row: column 'text' is not a string but list",
         "columns": "the data set maker/columns cannot be read after row 0 (",
@@ -128,6 +128,6 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
         assert one["transient"] is (name == "busy")
     # A stream cannot be read offline, regardless of the cache.
     [offline] = call_in_process("stream", "gated", HF_HUB_OFFLINE="1", **environment)
-    assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE is set: unset it" in offline["error"]
+    assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE forbids requests: unset" in offline["error"]
     assert "set path to a copy of its files" in offline["error"]
     assert offline["transient"] is False

@@ -116,12 +116,12 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
         subset={"hub": "maker/configs", "subset": "two", "split": "test"},
     )
     expected = {
-        "gated_4": "the data set maker/gated is gated: accept its terms on the hub and set HF_TOKEN",
-        "gated_file_4": "the data set maker/gated is gated: accept its terms on the hub and set HF_TOKEN",
+        "gated_4": "the data set maker/gated is gated: accept its terms on the hub, and set HF_TOKEN",
+        "gated_file_4": "the data set maker/gated is gated: accept its terms on the hub, and set HF_TOKEN",
         "none_4": "the data set maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN",
         "revision_4": "the data set maker/open has no revision v9",
         "split_4": "split test of the data set maker/open cannot be read (",
-        "file_4": "the data set maker/open holds no file data/test.jsonl; correct files",
+        "file_4": "the data set maker/open contains no file data/test.jsonl: correct files",
         "script_4": "split train of the data set maker/script cannot be read (Dataset scripts are no longer supported",
     }
     asked = (*expected, "good_4", "subset_4", ("gated_4", STRANGER))
@@ -135,7 +135,7 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
     assert [text for text, _ in subset["texts"]] == [row["input"] for row in ROWS[:4]]
     [provenance] = subset["provenance"]
     assert (provenance["subset"], provenance["split"], provenance["revision"]) == ("two", "test", None)
-    assert "maker/gated is gated, and HF_TOKEN may not read it" in stranger["error"]
+    assert "maker/gated is gated, and the account of HF_TOKEN has no access" in stranger["error"]
 
 
 @pytest.mark.slow
@@ -154,10 +154,10 @@ def test_transient_faults_are_retried_or_reported(
     hub.fail("/api/datasets/maker/down", fault(503))
     busy, waits, cut, down = call_in_process("build", "busy_4", "waits_4", "cut_4", "down_4", **environment)
     assert (
-        "the data set maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s"
-        in busy["error"]
+        "the data set maker/busy cannot be fetched now, because the hub is busy (status 429) and requests a pause of "
+        "30 s" in busy["error"]
     )
-    assert "the data set maker/down cannot be fetched now: the hub is busy (status 503)" in down["error"]
+    assert "the data set maker/down cannot be fetched now, because the hub is busy (status 503)" in down["error"]
     assert (busy["transient"], down["transient"]) == (True, True)
     assert waits["texts"] == cut["texts"] == texts_in(rows, "input")
 
@@ -182,7 +182,7 @@ def test_no_other_version_of_a_data_set_is_read(
         "build", "main_4", "v1_4", "by_commit_4", HF_HUB_OFFLINE="1", **environment
     )
     assert main_again == main
-    assert "the data set maker/rows is not in the local hub cache, and HF_HUB_OFFLINE is set" in v1["error"]
+    assert "the data set maker/rows is not in the local hub cache, and HF_HUB_OFFLINE forbids requests" in v1["error"]
     assert f"the data set maker/rows is not in the local cache at commit {old}, only at {new}" in by_commit["error"]
 
 

@@ -72,13 +72,13 @@ def test_refused_models_raise_errors_and_are_not_requested_again(
     asked = [("maker/gated", None), ("maker/open", "v9"), ("maker/none", None), ("maker/pickled", None)]
     with_tokens = [("maker/gated", None, STRANGER), ("maker/none", None, STRANGER), ("maker/gated", None, TOKEN)]
     gated, revision, none, pickle, stranger, nobody, let_in = call_in_process("locate", *asked, *with_tokens)
-    assert "maker/gated is gated: accept its terms on the hub and set HF_TOKEN" in gated["error"]
+    assert "maker/gated is gated: accept its terms on the hub, and set HF_TOKEN" in gated["error"]
     assert "maker/open@v9 has no revision v9" in revision["error"]
     assert "maker/none is not on the hub, or is private: correct the name, or set HF_TOKEN" in none["error"]
     assert "maker/pickled contains no weights as safetensors. Pickled weights" in pickle["error"]
     assert not hub.asked("pytorch_model.bin", "HEAD")
     assert not hub.asked("pytorch_model.bin")
-    assert "maker/gated is gated, and HF_TOKEN may not read it: accept its terms" in stranger["error"]
+    assert "maker/gated is gated, and the account of HF_TOKEN has no access: accept its terms" in stranger["error"]
     assert "maker/none is not on the hub, or is private" in nobody["error"]
     for one in (gated, revision, none, pickle, stranger, nobody):
         assert one["transient"] is False
@@ -111,9 +111,13 @@ def test_transient_faults_are_retried_or_reported(
     hub.cut("maker/reset/model.safetensors", after=1000, reset=True)
     hub.fail("/api/models/maker/broken", fault(503))
     busy, waits, reset, broken, cut = call_in_process("locate", *[(f"maker/{name}", None) for name in names])
-    assert "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
-    assert "maker/reset cannot be fetched now: the hub cannot be reached, or the connection failed" in reset["error"]
-    assert "maker/broken cannot be fetched now: the hub is busy (status 503)" in broken["error"]
+    assert (
+        "maker/busy cannot be fetched now, because the hub is busy (status 429) and requests a pause of 30 s"
+    ) in busy["error"]
+    assert ("maker/reset cannot be fetched now, because the hub cannot be reached or the connection failed") in reset[
+        "error"
+    ]
+    assert "maker/broken cannot be fetched now, because the hub is busy (status 503)" in broken["error"]
     assert [one["transient"] for one in (busy, reset, broken)] == [True] * 3
     assert files_of(Path(waits["folder"])) == files
     assert files_of(Path(cut["folder"])) == large
@@ -122,7 +126,9 @@ def test_transient_faults_are_retried_or_reported(
 
     # The incomplete download does not count as a model, and the next run completes it.
     [offline] = call_in_process("locate", ("maker/reset", None), HF_HUB_OFFLINE="1")
-    assert "maker/reset is not complete in the local hub cache, and HF_HUB_OFFLINE is set: unset it" in offline["error"]
+    assert (
+        "maker/reset is not complete in the local hub cache, and HF_HUB_OFFLINE forbids requests: unset"
+    ) in offline["error"]
     assert offline["transient"] is False
     [again] = call_in_process("locate", ("maker/reset", None))
     assert files_of(Path(again["folder"])) == files
@@ -138,8 +144,10 @@ def test_the_cache_is_used_if_the_hub_is_down(
     hub.stop()
     kept, never = call_in_process("locate", ("maker/kept", None), ("maker/never", None))
     assert kept == there
-    assert "maker/never cannot be fetched now: the hub cannot be reached, or the connection failed" in never["error"]
+    assert ("maker/never cannot be fetched now, because the hub cannot be reached or the connection failed") in never[
+        "error"
+    ]
     assert never["transient"] is True
     [off] = call_in_process("locate", ("maker/never", None), HF_HUB_OFFLINE="1")
-    assert "maker/never is not in the local hub cache, and HF_HUB_OFFLINE is set" in off["error"]
+    assert "maker/never is not in the local hub cache, and HF_HUB_OFFLINE forbids requests" in off["error"]
     assert off["transient"] is False

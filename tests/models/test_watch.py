@@ -84,7 +84,7 @@ def test_models_that_cannot_be_audited_are_not_proposed(files: tuple[str, ...], 
 def test_a_busy_hub_raises_a_transient_error(hub: HubServer, status: int) -> None:
     hub.fail("/api/models", fault(status))
     with pytest.raises(
-        TransientError, match=rf"maker cannot be fetched now: the hub is busy \(status {status}\).*try again"
+        TransientError, match=rf"maker cannot be fetched now, because the hub is busy \(status {status}\).*try again"
     ):
         list_candidates("maker", HfApi(endpoint=hub.url, token=False))
     on_hub(hub, "maker/m")

@@ -319,7 +319,7 @@ def test_evaluated_and_skipped_rows_are_counted(tmp_path: Path) -> None:
         "Labelled texts without a score by score: 2",
     ):
         assert told in done.stdout
-    assert "2 label(s) with an unknown spelling, so their rows are skipped: 'yes' (2)" in done.stderr
+    assert "2 label(s) have an unknown spelling (so their rows are skipped): 'yes' (2)" in done.stderr
     assert "2 infinite score(s) were replaced by finite scores" in done.stderr
     scores = query_warehouse(
         DataPaths(tmp_path / "mixed_findings").warehouse, "FROM scores WHERE status = 'ok'"
@@ -424,7 +424,7 @@ PAIRED = on_both_sides(20, 40)
         ([{"score": None, "label": 1}] * 3, "no row has a score and a label; 3 × the file has no score"),
         (
             [{"score": 1.0, "label": "yes"}, {"score": 1.0, "label": "no"}],
-            "with an unknown spelling, so their rows are skipped",
+            "have an unknown spelling (so their rows are skipped)",
         ),
         (
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],

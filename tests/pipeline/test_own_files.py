@@ -110,7 +110,7 @@ def test_unreadable_files_are_an_error_with_the_first_reasons(tmp_path: Path) ->
         inspect_user_files(UserFiles((folder,)))
     for number in range(5):
         (folder / f"{number}.pdf").write_bytes(b"%PDF")
-    with pytest.raises(DataError, match=r"0\.pdf: is damaged, or is not a PDF") as raised:
+    with pytest.raises(DataError, match=r"0\.pdf: the file is damaged or not a PDF") as raised:
         inspect_user_files(UserFiles((folder,)))
     assert "\n" not in str(raised.value)
 
@@ -151,12 +151,12 @@ def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     for name in ("b.mobi", "c.azw", "d.azw3", "e.MOBI", "f.xls"):
         (books / name).write_bytes(b"BOOKMOBI")
     convert, unknown = explain_unused_parts(inspect_user_files(UserFiles((books,))).unused)
-    assert convert == "b.mobi, c.azw, d.azw3 and 1 more: Kindle books cannot be read. Convert it to EPUB."
-    assert unknown.startswith("f.xls: its format is not one of .txt")
+    assert convert == "b.mobi, c.azw, d.azw3 and 1 more: Kindle books cannot be read. Convert them to EPUB."
+    assert unknown.startswith("f.xls: the file format is not one of .txt")
     (books / "a.txt").unlink()
     with pytest.raises(DataError) as raised:
         inspect_user_files(UserFiles((books,)))
-    assert str(raised.value).count("Convert it to EPUB") == 1
+    assert str(raised.value).count("Convert them to EPUB") == 1
 
 
 def both_sides(folder: Path, *, because: HeldOutReason | None = None) -> Inventory:

@@ -264,7 +264,7 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     few = assess_split(benchmark, paths, step("few"), most_per_side=2)
     members = [row for row in few.quality.to_pylist() if (row["measure"], row["side"]) == ("texts", "members")]
     assert members[0]["value"] == manifest["counts"]["members"] > 2
-    assert any("read on 2 of" in method for method in few.quality["method"].to_pylist())
+    assert any("measured on 2 of" in method for method in few.quality["method"].to_pylist())
 
 
 def test_the_words_are_those_of_the_benchmarks_unit(workspace: Workspace) -> None:

@@ -38,7 +38,7 @@ def test_pages_are_decoded_in_the_declared_or_fitting_charset(
 
 def test_pages_in_another_charset_than_declared_are_refused() -> None:
     for content in (CHINESE.encode("gb18030"), bytes(range(256)) * 4, b"\xef\xbb\xbf\xff"):
-        with pytest.raises(DataError, match="wrong charset: the bytes are not valid utf-8"):
+        with pytest.raises(DataError, match="its bytes are not valid utf-8"):
             decode_page(content, "utf-8")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.dates import Dating, UnreadableDateError, parse_dating, span_datings
+from audit_pipeline.readers.dates import Dating, UnreadableDateError, merge_datings, parse_dating
 from audit_pipeline.readers.formats import read_rows
 
 TODAY = date(2025, 6, 1)
@@ -132,8 +132,8 @@ def test_the_next_day_is_accepted_because_of_time_zones() -> None:
 
 def test_several_datings_span_from_the_first_day_to_the_last() -> None:
     both = [Dating(date(2014, 3, 1)), Dating(date(1818, 12, 31), date(1818, 1, 1))]
-    assert span_datings(both) == Dating(date(2014, 3, 1), date(1818, 1, 1))
-    assert span_datings([]) is None
+    assert merge_datings(both) == Dating(date(2014, 3, 1), date(1818, 1, 1))
+    assert merge_datings([]) is None
 
 
 @max_examples(200)

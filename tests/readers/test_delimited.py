@@ -51,13 +51,13 @@ def test_rows_decide_between_delimiters_of_the_header(tmp_path: Path) -> None:
     assert rows_of(tmp_path, even)[0] == ("a text 0", "1")
     assert open_rows(tmp_path / "t.csv").columns == ("text", "label, as given")
     doubtful = "a;b,c\n" + "".join(f"text {number}\n" for number in range(5))
-    with pytest.raises(DataError, match="its header contains ',' and ';', and the rows do not show which"):
+    with pytest.raises(DataError, match="the header contains ',' and ';', and the rows do not show which"):
         read_rows(written(tmp_path, "d.csv", doubtful))
 
 
 def test_a_header_of_two_columns_is_never_read_as_one(tmp_path: Path) -> None:
     content = "text;label\na text without label\nanother, too\n"
-    with pytest.raises(DataError, match=r"none of its 2 rows can be used. .* has 1 fields, but the header has 2"):
+    with pytest.raises(DataError, match=r"none of the 2 rows can be used. .* has 1 fields, but the header has 2"):
         read_rows(written(tmp_path, "t.csv", content))
     assert open_rows(tmp_path / "t.csv").columns == ("text", "label")
 
@@ -65,7 +65,7 @@ def test_a_header_of_two_columns_is_never_read_as_one(tmp_path: Path) -> None:
 def test_quotes_of_a_tsv_file_may_be_ordinary_characters(tmp_path: Path) -> None:
     lone = 'text\tlabel\n"Hello\t1\nsaid "she"\t0\n'
     assert rows_of(tmp_path, lone, "t.tsv") == [('"Hello', "1"), ('said "she"', "0")]
-    assert "a tab between fields and nothing quoted" in str(open_rows(tmp_path / "t.tsv").note)
+    assert "a tab between fields and no quotes" in str(open_rows(tmp_path / "t.tsv").note)
     quoted = 'text\tlabel\n"two\nlines"\t1\n'
     assert rows_of(tmp_path, quoted, "t.tsv") == [("two\nlines", "1")]
     assert rows_of(tmp_path, "text;x\nonly one, column\n", "t.tsv") == [("only one, column",)]

@@ -55,7 +55,7 @@ def test_a_stream_is_read_repeatedly_and_estimates_its_length(tmp_path: Path, su
         next(first)
     halfway = texts.rows.estimate_total(1500)
     exact = texts.rows.count is not None
-    assert halfway.estimated == (not exact)
+    assert halfway.is_estimated == (not exact)
     # The decompressor of .zst reads further ahead.
     fewest = 2300 if suffix.endswith(".zst") else 2500
     assert (3000 if exact else fewest) <= halfway.rows <= (3000 if exact else 3600)
@@ -76,23 +76,23 @@ def test_a_folder_that_datasets_saved_is_read(tmp_path: Path) -> None:
 
 def test_folders_without_one_intact_data_set_are_refused(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
-    with pytest.raises(DataError, match="is a folder, but not a data set that save_to_disk wrote"):
+    with pytest.raises(DataError, match="this folder is not a data set that save_to_disk wrote"):
         read_rows(tmp_path / "plain")
     save_dataset(tmp_path / "splits" / "train", ROWS)
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train"]}')
     assert has_row_format(tmp_path / "splits")
     with pytest.raises(
-        DataError, match=r"contains the splits train. Name the folder of one split, such as .*splits/train"
+        DataError, match=r"the data set has the splits train. Name the folder of one split, such as .*splits/train"
     ):
         read_rows(tmp_path / "splits")
     saved = save_dataset(tmp_path / "saved", ROWS)
     state = json.loads((saved / "state.json").read_text())
     outside = write_rows(tmp_path / "secret.arrow", ROWS)
     for content, message in (
-        ("{", r"its state\.json cannot be read"),
-        ("[" * 100_000, r"its state\.json cannot be read"),
-        ("[]", r"its state\.json has no valid list '"),
-        ('{"_data_files": [{"filename": 5}]}', r"its state\.json has no valid list '"),
+        ("{", r"the file state\.json of the data set cannot be read"),
+        ("[" * 100_000, r"the file state\.json of the data set cannot be read"),
+        ("[]", r"the file state\.json of the data set has no valid list '"),
+        ('{"_data_files": [{"filename": 5}]}', r"the file state\.json of the data set has no valid list '"),
         (json.dumps({**state, "_data_files": [{"filename": "gone.arrow"}]}), "is not a readable Arrow file"),
         (json.dumps({**state, "_data_files": [{"filename": f"../{outside.name}"}]}), "is not a readable Arrow file"),
         ('{"_data_files": []}', "the file contains no rows"),
@@ -159,13 +159,13 @@ def test_standard_input_is_lines_of_json_and_can_be_read_repeatedly(monkeypatch:
     ("content", "message"),
     [
         (b"", "standard input: the file contains no rows"),
-        (b"PAR1 and so on", "none of its 1 rows can be used. The first is standard input:1: broken JSON"),
+        (b"PAR1 and so on", "none of the 1 rows can be used. The first row is standard input:1: broken JSON"),
         (
             gzip.compress(b'{"text": "a"}', mtime=0),
-            "is not text, but must contain lines of JSON. Name a file instead of -",
+            "the input is not text, but must consist of lines of JSON. For other formats name a file instead of -",
         ),
         ("{}".encode("utf-16"), "is in UTF-16. Save it as UTF-8."),
-        (b"text,label\nhello,1\n", "none of its 2 rows can be used. The first is standard input:1: broken JSON"),
+        (b"text,label\nhello,1\n", "none of the 2 rows can be used. The first row is standard input:1: broken JSON"),
     ],
 )
 def test_standard_input_without_json_is_refused(monkeypatch: pytest.MonkeyPatch, content: bytes, message: str) -> None:
@@ -179,7 +179,7 @@ def test_the_text_column_is_searched_in_the_first_thousand_rows(tmp_path: Path) 
     late = [{"input": "i", "text": "t"} if number == 1100 else {"input": "i"} for number in range(1200)]
     assert {row.text for row in open_texts(write_rows(tmp_path / "a.jsonl", early))} == {"t"}
     late_file = write_rows(tmp_path / "b.jsonl", late)
-    with pytest.raises(DataError, match=r"'input' was read. But b.jsonl:1101 has a column 'text'. .*--text"):
+    with pytest.raises(DataError, match=r"the column 'input'. But b.jsonl:1101 has a column 'text', .*--text"):
         list(open_texts(late_file))
     assert len(list(open_texts(late_file, "input"))) == 1200
     # Other columns may begin later.

@@ -76,7 +76,7 @@ def test_rows_with_invalid_unicode_are_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_broken_and_too_deep_arrays_are_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(DataError, match=r"t\.json: is not readable JSON: .*. Write the file again"):
+    with pytest.raises(DataError, match=r"t\.json: the file is not valid JSON: .*. Correct the file"):
         read_rows(written(tmp_path, "t.json", content))
 
 

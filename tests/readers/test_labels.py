@@ -31,7 +31,7 @@ def test_unknown_spellings_are_counted_and_the_first_five_are_quoted() -> None:
     assert reader.known == {1: 2, 0: 1}
     words = reader.describe_unknown_spellings("taken as unknown")
     assert words == (
-        "8 label(s) with an unknown spelling, taken as unknown: 'yes' (2), '01' (1), "
-        "cells of more than 30 characters (1), 'red \\x1b[31m' (1), '-1' (1), and others; "
-        "valid labels are 1 or member, 0 or non-member, or empty"
+        "8 label(s) have an unknown spelling (taken as unknown): 'yes' (2), '01' (1), "
+        "cells of more than 30 characters (1), 'red \\x1b[31m' (1), '-1' (1), and others. "
+        "Valid labels are 1 or member, 0 or non-member, or empty."
     )

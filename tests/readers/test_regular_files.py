@@ -21,8 +21,8 @@ KINDS = {
     "link_to_pipe": "a pipe",
     "socket": "a socket",
     "device": "a device",
-    "itself": "a link to itself or in a circle",
-    "there": "a link to itself or in a circle",
+    "itself": "a link that leads back to itself",
+    "there": "a link that leads back to itself",
     "broken": "a broken link",
     "absent": "a file that has vanished",
 }

@@ -162,7 +162,7 @@ def test_missing_files_folders_and_unknown_suffixes_are_refused(tmp_path: Path) 
     with pytest.raises(DataError, match="no such file"):
         read_rows(tmp_path / "absent.jsonl")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(DataError, match="is a folder, but not a data set"):
+    with pytest.raises(DataError, match="this folder is not a data set"):
         read_rows(tmp_path / "folder.csv")
     with pytest.raises(DataError, match=r"Use a file whose name ends in one of \.arrow, \.feather, \.parquet, "):
         read_rows(written(tmp_path, "t.docx", "text"))
@@ -187,11 +187,11 @@ def test_the_text_column_is_detected_if_the_user_names_none(tmp_path: Path) -> N
 
 def test_a_file_without_usable_rows_is_refused_with_the_first_reason(tmp_path: Path) -> None:
     broken = written(tmp_path, "t.jsonl", "{\n{\n{\n")
-    with pytest.raises(DataError, match=r"none of its 3 rows can be used. The first is t\.jsonl:1: broken JSON"):
+    with pytest.raises(DataError, match=r"none of the 3 rows can be used. The first row is t\.jsonl:1: broken JSON"):
         read_rows(broken)
     blank = written(tmp_path, "b.jsonl", '{"text": " "}\n{"text": null}\n')
     with pytest.raises(
-        DataError, match=r"none of its 2 rows can be used. The first is b\.jsonl:1: column 'text' is emp"
+        DataError, match=r"none of the 2 rows can be used. The first row is b\.jsonl:1: column 'text' is emp"
     ):
         read_texts(blank, "text")
 
@@ -212,7 +212,7 @@ def test_every_row_is_read_or_skipped_once(values: list[str], tmp_path_factory: 
     usable = [value for value in values if explain_unusable_text(value) is None]
     for path in (jsonl, table, parquet):
         if not usable:
-            with pytest.raises(DataError, match="none of its"):
+            with pytest.raises(DataError, match="none of the"):
                 read_texts(path, "text")
             continue
         texts, skipped = read_texts(path, "text")
@@ -233,7 +233,7 @@ def test_a_damaged_gz_is_refused(tmp_path: Path) -> None:
     packed = gzip.compress(b'{"input": "text"}\n' * 5000)
     damaged = packed[:60] + bytes(byte ^ 255 for byte in packed[60:80]) + packed[80:]
     for content in (packed[: len(packed) // 2], b"not compressed at all", damaged):
-        with pytest.raises(DataError, match=r"t.jsonl.gz: is not a readable .gz file"):
+        with pytest.raises(DataError, match=r"t.jsonl.gz: the file is not a readable .gz file"):
             read_rows(written(tmp_path, "t.jsonl.gz", content))
     assert len(read_rows(written(tmp_path, "t.jsonl.gz", packed)).rows) == 5000
 

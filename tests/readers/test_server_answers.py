@@ -138,13 +138,13 @@ def test_the_client_of_single_requests_limits_redacts_and_classifies(server: Bad
         assert (response.json(), response.headers["X-Said"]) == ({"said": "***"}, "*** is")
         for path, message in (
             ("cut", "the connection failed"),
-            ("slow", "no answer in time"),
-            ("busy", "answered 503"),
+            ("slow", "the server did not respond in time"),
+            ("busy", "responded with status 503"),
         ):
             with pytest.raises(RetryableError, match=message) as error:
                 client.request("GET", f"{server.url}/{path}")
         assert (error.value.status, error.value.pause_seconds) == (503, 7)
-        with pytest.raises(StatusError, match="the server answered 302"):
+        with pytest.raises(StatusError, match="the server responded with status 302"):
             client.request("GET", f"{server.url}/elsewhere")
         with pytest.raises(HttpError, match="no usable response"):
             client.request("GET", "ftp://127.0.0.1/")

@@ -47,7 +47,7 @@ def test_cells_are_text_numbers_dates_and_results_of_formulas(tmp_path: Path, su
 def test_several_sheets_with_content_are_refused(tmp_path: Path, suffix: str) -> None:
     path = write_sheets(tmp_path / f"t{suffix}", {"members": [["text"], ["a"]], "others": [["text"], ["b"]]})
     with pytest.raises(
-        DataError, match=r"contains the sheets members, others\. Save the sheet to read as a separate file\."
+        DataError, match=r"several sheets have content: members, others\. Save the sheet to read as a separate file\."
     ):
         read_rows(path)
 
@@ -73,7 +73,7 @@ def test_damaged_spreadsheets_are_refused(tmp_path: Path, suffix: str) -> None:
     encrypted = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(2000)
     for content in (b"", b"PK\3\4", whole[: len(whole) // 2], whole[:300] + bytes(200) + whole[500:], encrypted):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=rf"t\{suffix}: is (not a readable spreadsheet \(.+\)|locked)"):
+        with pytest.raises(DataError, match=rf"t\{suffix}: the file is (not a readable spreadsheet \(.+\)|locked)"):
             read_rows(path)
 
 
@@ -122,7 +122,7 @@ def test_hidden_rows_are_skipped_and_the_other_rows_keep_their_numbers(tmp_path:
 
 def test_a_sheet_whose_rows_are_all_hidden_is_refused(tmp_path: Path) -> None:
     write_sheet_xml(tmp_path / "t.xlsx", _cells(1, "text", more=' hidden="1"') + _cells(2, "a", more=' hidden="1"'))
-    with pytest.raises(DataError, match=r"all of its rows are hidden\. Show the rows to include them."):
+    with pytest.raises(DataError, match=r"all rows are hidden\. Show the rows to include them."):
         read_rows(tmp_path / "t.xlsx")
 
 
@@ -130,10 +130,10 @@ def test_a_sheet_whose_rows_are_all_hidden_is_refused(tmp_path: Path) -> None:
 def test_hidden_sheets_are_reported_and_the_visible_sheet_is_read(tmp_path: Path, state: str) -> None:
     path = tmp_path / "t.xlsx"
     write_sheet_xml(path, _cells(1, "text") + _cells(2, "a"), _cells(1, "text") + _cells(2, "b"), state=state)
-    reason = "is hidden. Show the sheet to include it."
+    reason = "the sheet is hidden. Show the sheet to include it."
     assert _read(path) == ([{"text": "a"}], [], {"sheet B": reason})
     write_sheet_xml(path, "", _cells(1, "text") + _cells(2, "b"), state=state)
-    with pytest.raises(DataError, match=r"its only sheets with content are hidden \(B\). Show the sheet"):
+    with pytest.raises(DataError, match=r"all sheets with content are hidden \(B\). Show the sheet"):
         read_rows(path)
 
 
@@ -141,7 +141,7 @@ def test_hidden_columns_are_skipped_and_reported(tmp_path: Path) -> None:
     columns = '<cols><col min="2" max="2" width="9" hidden="1"/><col min="4" max="4" width="0"/></cols>'
     sheet = _cells(1, "text", "secret", "note", "old") + _cells(2, "a", "b", "c", "d")
     write_sheet_xml(tmp_path / "t.xlsx", sheet, before=columns)
-    reason = "is hidden. Show the column to include it."
+    reason = "hidden columns are not read. Show a column to include it."
     assert _read(tmp_path / "t.xlsx") == ([{"text": "a", "note": "c"}], [], {"column(s) B, D": reason})
 
 
@@ -157,7 +157,7 @@ def test_merged_cells_have_their_value_in_every_row(tmp_path: Path) -> None:
     write_sheet_xml(tmp_path / "t.xlsx", "".join(rows), after=merged)
     found, _, remarks = _read(tmp_path / "t.xlsx")
     assert [row["book"] for row in found] == ["One", "One", "", "Two"]
-    assert remarks == {"1 merged cell(s) of column A": "their value is used for each of their rows"}
+    assert remarks == {"1 merged cell(s) of column A": "the value of merged cells is used for each of their rows"}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,10 @@ def test_errors_and_formulas_without_a_value_are_reported(tmp_path: Path) -> Non
     found, _, remarks = _read(tmp_path / "t.xlsx")
     assert found == [{"text": "a", "n": ""}]
     assert remarks == {
-        "1 cell(s) (A2)": "an error such as #REF! in place of a value",
-        "2 cell(s) (B2, B3)": "a formula without a stored value. Open the file in a spreadsheet program and save it.",
+        "1 cell(s) (A2)": "these cells contain an error such as #REF! instead of a value",
+        "2 cell(s) (B2, B3)": (
+            "these cells contain a formula without a stored value. Open the file in a spreadsheet program and save it."
+        ),
     }
 
 

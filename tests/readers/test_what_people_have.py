@@ -59,7 +59,7 @@ def test_rows_of_usual_csv_files(tmp_path: Path, name: str) -> None:
         ("text, text\na,b\n", "contains a column name twice: text, text"),
         (
             "It was a dark and stormy night.\nAnother text.\n",
-            "its only column is called 'It was a .*'. If that",
+            "the only column has the name 'It was a .*'. If this",
         ),
         (
             "It was a dark and stormy night,1\nAnother text,0\n",

@@ -593,10 +593,13 @@ def test_suggestions_omit_methods_that_were_used() -> None:
 def test_a_missing_blind_control_has_a_reason() -> None:
     nobody = "so it is unknown how well the words alone separate the sides"
     assert describe_blind_control(None) == f"the blind control was not computed, {nobody}"
-    method = "two sides are compared; the blind control was not computed: 108 labelled examples, it needs 200"
+    method = (
+        "two sides are compared; the blind control was not computed: there are 108 labelled examples, but 200 are "
+        "required"
+    )
     few = asdict(MetricEstimate(None, method=method))
     assert describe_blind_control(few) == (
-        f"the blind control was not computed (108 labelled examples, it needs 200), {nobody}"
+        f"the blind control was not computed (there are 108 labelled examples, but 200 are required), {nobody}"
     )
 
 

@@ -147,7 +147,7 @@ def test_unusable_rows_are_refused_and_repeated_texts_count_once(tmp_path: Path)
     rows = [{"text": text, "label": label} for text, label in (("a", 0), ("b", "perhaps"), ("c", "no"))]
     file = write_rows(tmp_path / "strange.jsonl", rows)
     with pytest.raises(
-        DataError, match=r"2 label\(s\) with an unknown spelling, the first in strange\.jsonl:2: 'perhaps' \(1\)"
+        DataError, match=r"2 label\(s\) have an unknown spelling \(the first in strange\.jsonl:2\): 'perhaps' \(1\)"
     ):
         read_texts_of_side(file, NON_MEMBERS, None, "label")
     file = write_rows(tmp_path / "twice.jsonl", [{"text": text} for text in ("b", "a", "b", "c", "a")])

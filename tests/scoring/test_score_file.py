@@ -202,7 +202,7 @@ def test_an_interrupted_run_keeps_the_finished_passes(
 def test_a_truncated_file_writes_no_table(score: Score, tmp_path: Path, out: Path) -> None:
     rows = [{"text": f"text {number}"} for number in range(8)]
     file = written(tmp_path, "t.json", json.dumps(rows)[:-20])
-    with pytest.raises(DataError, match=r"t\.json: is not readable JSON"):
+    with pytest.raises(DataError, match=r"t\.json: the file is not valid JSON"):
         score(file, ["loss"], bounds=FEW)
     assert not out.exists()
 
@@ -269,7 +269,7 @@ def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> Non
 
 
 def test_a_file_without_a_usable_row_writes_nothing(score: Score, tmp_path: Path, out: Path) -> None:
-    with pytest.raises(DataError, match="none of its 2 rows can be used"):
+    with pytest.raises(DataError, match="none of the 2 rows can be used"):
         score(written(tmp_path, "t.jsonl", "{\n}"))
     assert not out.exists()
     assert not (tmp_path / "data").exists()

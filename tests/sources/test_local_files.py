@@ -75,11 +75,11 @@ def test_a_folder_with_files_of_every_kind(tmp_path: Path) -> None:
     }
     assert fetched.documents[1].url == (folder / "book.txt").as_uri()
     assert reasons(fetched) == {
-        "away": "a linked folder",
-        "away.txt": "a link out of the folder",
-        "blank.txt": "its text is empty",
+        "away": "the folder is a link, and links to folders are not followed",
+        "away.txt": "the file is a link to a place outside the folder",
+        "blank.txt": "the text is empty",
         "rows.jsonl#1": "rows.jsonl:2: column 'text' is not a string but int",
-        "cover.jpg": f"its format is not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}",
+        "cover.jpg": f"the file format is not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}",
     }
     (missing,) = fetched.missing
     assert missing.part == "latin.txt"
@@ -99,11 +99,11 @@ def test_irregular_files_are_reported_with_their_kind(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.pdf")
     fetched = fetch_local_files(settings(tmp_path))
     assert [document.name for document in fetched.documents] == ["folder.txt/inner.txt"]
-    circle = "a link to itself or in a circle"
+    circle = "a link that leads back to itself"
     assert reasons(fetched) == {
         **dict.fromkeys(("back.txt", "self.txt", "there.txt"), circle),
         "zero.jsonl": "a device",
-        "folder.txt/around": "a linked folder",
+        "folder.txt/around": "the folder is a link, and links to folders are not followed",
         "pipe.pdf": "a pipe",
     }
     (missing,) = fetched.missing
@@ -125,7 +125,7 @@ def test_an_unreadable_folder_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "scandir", scan_with_permission)
     fetched = fetch_local_files(settings(tmp_path))
     assert [document.name for document in fetched.documents] == ["open.txt"]
-    assert reasons(fetched) == {"closed": "a folder that cannot be read (Permission denied)"}
+    assert reasons(fetched) == {"closed": "the folder cannot be read (Permission denied)"}
 
 
 def test_a_file_that_vanishes_before_it_is_read_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_control_characters_in_names_are_escaped(tmp_path: Path, name: str, show
 def test_a_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     Path(os.fsdecode(bytes(tmp_path) + b"/bad\xff.txt")).write_text("A text.")
     fetched = fetch_local_files(settings(tmp_path))
-    assert reasons(fetched) == {r"bad\udcff.txt": "a name that is not UTF-8"}
+    assert reasons(fetched) == {r"bad\udcff.txt": "the name of the file is not UTF-8. Rename the file."}
     assert [name for name, _, _ in list_file_stamps(tmp_path)] == [rf"{tmp_path.name}/bad\udcff.txt"]
 
 
@@ -197,7 +197,7 @@ def test_of_two_names_that_are_printed_alike_one_is_skipped(tmp_path: Path) -> N
         (tmp_path / name).write_text(f"The text of {name!r}.")
     fetched = fetch_local_files(settings(tmp_path))
     assert len(fetched.documents) == 1
-    assert "Rename one of them" in reasons(fetched)[r"a\nb.txt"]
+    assert "Rename one of the two files" in reasons(fetched)[r"a\nb.txt"]
 
 
 def test_columns_dates_and_groups(tmp_path: Path) -> None:
@@ -226,10 +226,10 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     ]
     found = reasons(fetched)
     assert found["rows.jsonl!1 of 9 dates"] == (
-        "cannot be read, so these texts have no date (rows.jsonl:4: 'c. 2021' is not a readable date). "
+        "these dates cannot be read, so their texts have no date (rows.jsonl:4: 'c. 2021' is not a readable date). "
         "Write dates as 2024-05-31, 2024-05 or 2024."
     )
-    assert found["rows.jsonl#5"] == "rows.jsonl:6: column 'book' names no group"
+    assert found["rows.jsonl#5"] == "rows.jsonl:6: the column 'book' is empty, so the row has no group"
     assert found["rows.jsonl#6"] == "rows.jsonl:7: column 'book' is not a string but list"
     assert "lone surrogate" in found["rows.jsonl#7"]
     assert found["rows.jsonl#8"] == "rows.jsonl:9: no column 'body'"
@@ -251,7 +251,7 @@ def test_every_row_format_and_saved_data_sets_are_read(tmp_path: Path) -> None:
     names = [*(f"rows{suffix}" for suffix in ROW_SUFFIXES if suffix != ".csv"), "inside/saved"]
     assert by_file == {name: [row["text"] for row in rows] for name in names}
     assert reasons(fetched)["rows.csv#0"] == "rows.csv:2: has 3 fields, but the header has 2"
-    assert reasons(fetched)["lines.txt.gz"].startswith("its format is not one of ")
+    assert reasons(fetched)["lines.txt.gz"].startswith("the file format is not one of ")
     whole = fetch_local_files(settings(tmp_path / "inside" / "saved"))
     assert [document.name for document in whole.documents] == ["saved#0", "saved#1"]
 
@@ -339,7 +339,7 @@ def test_a_workspace_in_the_folder_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "audits" / "data" / "more.jsonl").write_text('{"text": "not a document"}\n')
     fetched = fetch_local_files(section)
     assert [one.name for one in fetched.documents] == ["a.txt"]
-    assert reasons(fetched) == {"audits": "a workspace of this tool"}
+    assert reasons(fetched) == {"audits": "the folder is a workspace of Corpus Audit"}
     assert SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files") == before
 
 

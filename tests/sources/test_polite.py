@@ -33,12 +33,14 @@ def client(tmp_path: Path, pauses: list[float]) -> Iterator[Client]:
     """Yield a function that opens a client of one folder. Pauses are added to ``pauses``."""
     open_clients: list[PoliteClient] = []
 
-    def make(find_refusal: Callable[[FetchedPage], str | None] = lambda page: None, **how: object) -> PoliteClient:
+    def make(find_retry_reason: Callable[[FetchedPage], str | None] = lambda page: None, **how: object) -> PoliteClient:
         for client in open_clients:
             client.close()
         values = {"contact": "ann@example.org", "seconds_between": 0, "timeout": 5, **how}
         open_clients.append(
-            PoliteClient(tmp_path / "cache", Politeness(**values), find_refusal=find_refusal, sleep=pauses.append)
+            PoliteClient(
+                tmp_path / "cache", Politeness(**values), find_retry_reason=find_retry_reason, sleep=pauses.append
+            )
         )
         return open_clients[-1]
 
@@ -87,7 +89,7 @@ def test_retry_after_as_a_date(server: BadServer, client: Client, pauses: list[f
 
 def test_a_longer_requested_pause_is_an_error(server: BadServer, client: Client, pauses: list[float]) -> None:
     server.serve("/page", fault(429, retry_after=3600), Answer(b"fine"))
-    with pytest.raises(FetchError, match="answered 429, and requests a pause of 3600 s"):
+    with pytest.raises(FetchError, match="responded with status 429, and requests a pause of 3600 s"):
         client(obey_robots=False).get(f"{server.url}/page")
     assert len(server.asked()) == 1
     assert pauses == []
@@ -97,7 +99,7 @@ def test_a_longer_requested_pause_is_an_error(server: BadServer, client: Client,
 def test_lasting_errors_are_neither_repeated_nor_cached(server: BadServer, client: Client, status: int) -> None:
     server.serve("/page", fault(status), Answer(b"fine"))
     polite = client(obey_robots=False)
-    with pytest.raises(FetchError, match=f"the server answered {status}") as caught:
+    with pytest.raises(FetchError, match=f"the server responded with status {status}") as caught:
         polite.get(f"{server.url}/page")
     assert caught.value.status == status
     assert len(server.asked()) == 1
@@ -109,7 +111,7 @@ def test_an_unreachable_server_is_an_error(server: BadServer, client: Client, tm
     server.stop()
     with pytest.raises(FetchError, match="the server cannot be reached"):
         client(attempts=2, obey_robots=False).get(url)
-    with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
+    with pytest.raises(FetchError, match=r"robots\.txt cannot be read"):
         client(attempts=1).get(url)
 
 
@@ -164,7 +166,7 @@ def test_an_unreachable_robots_txt_forbids_all_pages(server: BadServer, client: 
     server.serve("/page", Answer(b"fine"))
     polite = client(attempts=2)
     for _ in range(2):
-        with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
+        with pytest.raises(FetchError, match=r"robots\.txt cannot be read"):
             polite.get(f"{server.url}/page")
     assert server.asked(robots_too=True) == ["/robots.txt", "/robots.txt"]
 
@@ -180,13 +182,13 @@ def test_pauses_hold_across_clients_and_cached_pages_need_none(server: BadServer
 
 
 def test_refused_responses_are_repeated_and_not_cached(server: BadServer, client: Client, pauses: list[float]) -> None:
-    def find_refusal(page: FetchedPage) -> str | None:
+    def find_retry_reason(page: FetchedPage) -> str | None:
         if page.content == b"error":
             raise FetchError(page.url, "no such category")
         return "the server is busy" if page.content == b"busy" else None
 
     server.serve("/api", Answer(b"busy"), Answer(b"busy", headers={"Retry-After": "5"}), Answer(b"fine"))
-    polite = client(find_refusal, obey_robots=False, attempts=2)
+    polite = client(find_retry_reason, obey_robots=False, attempts=2)
     with pytest.raises(FetchError, match=r"the server is busy \(after 2 attempts\)"):
         polite.get(f"{server.url}/api")
     assert polite.get(f"{server.url}/api").content == b"fine"
@@ -219,7 +221,9 @@ def test_after_three_failures_in_a_row_no_request_is_sent(server: BadServer, cli
     for path in ("/bad", "/bad", "/bad"):
         fails(path)
     asked = len(server.asked())
-    assert "not fetched after 3 failures in a row; the last failure: http" in fails("/other")
+    assert "not requested, because 3 requests in a row failed. Try again later. The last failure: http" in fails(
+        "/other"
+    )
     assert polite.get(f"{server.url}/good").content == b"fine"
     assert len(server.asked()) == asked
 
@@ -264,7 +268,9 @@ def test_a_killed_crawl_resumes_from_its_last_page(server: BadServer, tmp_path: 
 
 def test_a_damaged_cache_is_an_error(tmp_path: Path) -> None:
     (tmp_path / CACHE_NAME).write_bytes(b"this is no database, though it is long enough to be one" * 20)
-    with pytest.raises(SourceError, match=rf"{CACHE_NAME}: the cache cannot be used .*; if it is damaged, delete"):
+    with pytest.raises(
+        SourceError, match=rf"{CACHE_NAME}: the stored responses cannot be used .*. If the file is damaged, delete"
+    ):
         PoliteClient(tmp_path, Politeness("ann@example.org"))
 
 

@@ -12,11 +12,11 @@ from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import LeftOut, collect
 from audit_pipeline.sources.release_notes import (
     ReleaseNotesSettings,
-    django_releases,
     fetch,
+    parse_django_releases,
+    parse_pytest_releases,
     parse_release_date,
-    pytest_releases,
-    sqlalchemy_releases,
+    parse_sqlalchemy_releases,
 )
 
 
@@ -135,7 +135,7 @@ def test_dates_in_every_spelling_of_the_projects() -> None:
 
 def test_django_pages() -> None:
     found = {
-        name: list(django_releases(name.removeprefix("docs/"), page))
+        name: list(parse_django_releases(name.removeprefix("docs/"), page))
         for name, page in DJANGO.items()
         if isinstance(page, str) and name.startswith("docs/releases/")
     }
@@ -149,9 +149,9 @@ def test_django_pages() -> None:
         "5.1": None,
         "0.9": None,
     }
-    assert releases["5.0"].problem == "not released: Expected December 2023"
-    assert releases["5.1"].problem == "not released: Under development"
-    assert releases["0.9"].problem == "no date on its page"
+    assert releases["5.0"].problem == "the release is not published yet: Expected December 2023"
+    assert releases["5.1"].problem == "the release is not published yet: Under development"
+    assert releases["0.9"].problem == "the page contains no release date"
     assert "Invented" in releases["4.0"].markup
     for version, text in (("4.0", "December 7, 2021"), ("4.1", "August 3, 2022"), ("4.2", "April 3, 2023")):
         assert text not in releases[version].markup
@@ -159,11 +159,11 @@ def test_django_pages() -> None:
 
 
 def test_pytest_changelog() -> None:
-    releases = list(pytest_releases("changelog.rst", PYTEST_CHANGELOG))
+    releases = list(parse_pytest_releases("changelog.rst", PYTEST_CHANGELOG))
     assert [(release.version, release.published, release.problem) for release in releases] == [
         ("9.0.0", date(2025, 11, 5), None),
-        ("8.1.0", None, "its heading has 'YANKED' in place of a date"),
-        ("2.6", None, "no date"),
+        ("8.1.0", None, "the heading of the release has 'YANKED' instead of a date"),
+        ("2.6", None, "the heading of the release has no date"),
         ("1.0.0b9", date(2009, 7, 31), None),
     ]
     assert "An invented feature" in releases[0].markup
@@ -172,12 +172,12 @@ def test_pytest_changelog() -> None:
 
 
 def test_sqlalchemy_changelog() -> None:
-    releases = list(sqlalchemy_releases("changelog/changelog_20.rst", SQLALCHEMY_CHANGELOG))
+    releases = list(parse_sqlalchemy_releases("changelog/changelog_20.rst", SQLALCHEMY_CHANGELOG))
     assert [(release.version, release.published, release.problem) for release in releases] == [
-        ("2.0.2", None, "not released: no date"),
+        ("2.0.2", None, "the release has no date, so it is probably not published yet"),
         ("2.0.1", date(2023, 3, 3), None),
         ("2.0.0b1", date(2022, 10, 13), None),
-        ("1.9.9", None, "a date that cannot be read: some day"),
+        ("1.9.9", None, "a date of the release cannot be read: some day"),
         ("1.9.8", date(2012, 5, 5), None),
     ]
     assert "A second entry." in releases[1].markup
@@ -224,8 +224,8 @@ def test_fetch_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> N
     assert [(item.part, item.reason) for item in fetched.missing] == [
         ("django/docs/releases/latin.txt", "invalid UTF-8 at byte 4")
     ]
-    assert LeftOut("Django 5.1", "not released: Under development") in fetched.left_out
-    assert LeftOut("SQLAlchemy 1.9.8", "no text") in fetched.left_out
+    assert LeftOut("Django 5.1", "the release is not published yet: Under development") in fetched.left_out
+    assert LeftOut("SQLAlchemy 1.9.8", "the release notes have no text") in fetched.left_out
     assert len(fetched.left_out) == 3 + 2 + 3
 
 
@@ -234,7 +234,7 @@ def test_a_missing_project_does_not_affect_the_others(three_projects: FakeIndex,
     fetched = collect(fetch(ReleaseNotesSettings(projects=("pytest", "sqlalchemy")), tmp_path))
     assert {document.collection for document in fetched.documents} == {"sqlalchemy"}
     (missing,) = fetched.missing
-    assert (missing.part, missing.reason) == ("pytest", "pytest: the package index has no such project")
+    assert (missing.part, missing.reason) == ("pytest", "pytest: the package index has no project with this name")
     assert missing.can_contain("pytest", "9.0.0")
     assert not missing.can_contain("sqlalchemy", "2.0.1")
 
@@ -245,7 +245,7 @@ def test_broken_archives_and_archives_without_notes_are_missing(three_projects: 
     fetched = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))
     assert fetched.documents == ()
     assert "archive cannot be read" in fetched.missing[0].reason
-    assert fetched.missing[1].reason == "pytest-9.1.tar.gz holds no dated release"
+    assert fetched.missing[1].reason == "pytest-9.1.tar.gz contains no release with a date"
 
 
 def test_an_unreachable_index_uses_cached_archives_and_reports_it(three_projects: FakeIndex, tmp_path: Path) -> None:
@@ -254,6 +254,6 @@ def test_an_unreachable_index_uses_cached_archives_and_reports_it(three_projects
     after = collect(fetch(ReleaseNotesSettings(projects=("django", "pytest")), tmp_path))
     assert after.documents == before.documents
     faults = {item.part: item for item in after.missing}
-    assert faults["django"].reason.startswith("versions newer than 4.2 could not be searched")
+    assert faults["django"].reason.startswith("the package index could not be searched for versions newer than 4.2")
     assert not faults["django"].can_contain("django", "4.0")
     assert faults["pytest"].can_contain("pytest", "9.0.0")

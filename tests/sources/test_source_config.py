@@ -22,7 +22,7 @@ def test_the_shipped_file_lists_the_defaults() -> None:
     assert {name for name, given in shipped.sections.items() if given != all_sources()[name].settings()} == {"passages"}
     # Only the file lists the passages.
     ready = shipped.for_source("passages").missing_setting, PassagesSettings().missing_setting
-    assert ready == (None, "set passages.files in config/sources.yaml")
+    assert ready == (None, "set passages.files in config/sources.yaml to the files and passages to read")
 
 
 def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,12 +43,15 @@ def test_relative_paths_count_from_the_folder_of_the_file(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("releases: {}", r"sources\.yaml:1: section releases: there is no such section; did you mean release_notes"),
+        (
+            "releases: {}",
+            r"sources\.yaml:1: section releases: there is no source with this name; did you mean release_notes",
+        ),
         ("local_files: {paht: x}", r"sources\.yaml:1: section local_files: unknown key 'paht'; did you mean path\?"),
         ("release_notes: {projects: [flask]}", r"release_notes: projects\.0: .*'django', 'pytest' or 'sqlalchemy'"),
         ("release_notes: {projects: [django, django]}", r"release_notes: projects: a value occurs twice"),
         ("release_notes: {projects: django}", r"release_notes: projects: .*a list"),
-        ("local_files: {path: ''}", r"local_files: path: is empty. Name a folder or file"),
+        ("local_files: {path: ''}", r"local_files: path: must be the path of a folder or file, or null"),
         ("local_files: {collection: 'a:b'}", r"local_files: collection: "),
         ("local_files: {language: English}", r"local_files: language: "),
         ("- a list", r"must have sections by name"),

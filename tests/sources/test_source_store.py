@@ -104,7 +104,9 @@ def test_documents_of_missing_parts_stay_and_others_are_replaced(paths: DataPath
 
 def test_a_source_without_documents_is_an_error(paths: DataPaths) -> None:
     missing = tuple(MissingPart(name, "no network", name) for name in "abcde")
-    with pytest.raises(SourceError, match=r"demo yielded no document: a: no network; b: no network; .* \(and 2 more\)"):
+    with pytest.raises(
+        SourceError, match=r"demo has no usable document: a: no network; b: no network; .* \(and 2 more\)"
+    ):
         store_documents("demo", FetchedDocuments((), missing), paths, step_of("run-1"), DAY_1)
     assert not paths.documents("demo").exists()
     assert not paths.source_manifest("demo").exists()
@@ -121,7 +123,7 @@ def test_broken_earlier_documents_do_not_stop_a_fetch(paths: DataPaths) -> None:
         DAY_2,
     )
     assert report.documents == 1
-    assert [item.part for item in report.missing] == ["b", "documents of earlier runs"]
+    assert [item.part for item in report.missing] == ["b", "documents of earlier fetches"]
 
 
 def test_the_first_of_several_documents_of_one_name_is_used(paths: DataPaths) -> None:
@@ -129,7 +131,9 @@ def test_the_first_of_several_documents_of_one_name_is_used(paths: DataPaths) ->
         "demo", FetchedDocuments((document("a", "1", "x"), document("a", "1", "y"))), paths, step_of("run-1"), DAY_1
     )
     assert held(report.table) == {"demo:a:1": ("x", "run-1")}
-    assert report.left_out == (LeftOut("demo:a:1", "an earlier document has the same name and is used"),)
+    assert report.left_out == (
+        LeftOut("demo:a:1", "this document is skipped, because an earlier document has the same name"),
+    )
 
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True)

@@ -54,7 +54,7 @@ def test_controls_of_equal_sides_are_near_one_half():
     for one in aurocs(*made(n=400)).values():
         if one.name == "dates":
             assert one.value is None
-            assert "too few texts mention a year" in one.method
+            assert "no training text mentions a year" in one.method
         else:
             assert one.interval.low - 0.03 < 0.5 < one.interval.high + 0.03
 
@@ -189,7 +189,7 @@ def test_words_of_one_group_do_not_help():
     texts = [f"{group}a {group}b {group}c common words" for group in groups]
     control = compute_blind_control(ids, texts, labels, groups, language="en")
     assert control.scores is None
-    assert control.reason.endswith("it learned nothing: all texts of a fold get the same prediction")
+    assert control.reason.endswith("the classifier learned nothing: all texts of a fold have the same prediction")
     ungrouped = compute_blind_control(ids, texts, labels, ids, language="en")
     assert compute_metrics(ungrouped.scores, labels)["auroc"] > 0.95
 
@@ -197,8 +197,8 @@ def test_words_of_one_group_do_not_help():
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ({"n": 199}, "199 labelled examples, it needs 200"),
-        ({"n": 200, "size": 25}, "the members are of 4 groups, it needs 5"),
+        ({"n": 199}, "there are 199 labelled examples, but 200 are required"),
+        ({"n": 200, "size": 25}, "the members belong to 4 groups, but 5 are required"),
         ({"n": 200, "size": 200}, "groups?, it needs 5"),
     ],
 )
@@ -213,9 +213,9 @@ def test_too_few_texts_or_groups_yield_no_control(how, reason):
 def test_one_class_and_texts_without_words_yield_no_control():
     ids, texts, labels, groups = made()
     control = compute_blind_control(ids, texts, np.zeros(240, dtype=int), groups, language="en")
-    assert control.reason == "the blind control was not computed: the members are of 0 groups, it needs 5"
+    assert control.reason == "the blind control was not computed: the members belong to 0 groups, but 5 are required"
     control = compute_blind_control(ids, ["🙂 🙂"] * 240, labels, groups, language="en")
-    assert control.reason == "the blind control was not computed: the texts hold no words"
+    assert control.reason == "the blind control was not computed: the texts contain no words"
 
 
 @pytest.mark.parametrize("shared", [0, 3, 20])
@@ -224,7 +224,7 @@ def test_texts_without_shared_words_yield_no_control(shared):
     texts = [f"only{index} here{index}" + " hello" * (index < shared) for index in range(240)]
     control = compute_blind_control(ids, texts, labels, groups, language="en")
     assert control.scores is None
-    assert control.reason.startswith("the blind control was not computed: it learned nothing: ")
+    assert control.reason.startswith("the blind control was not computed: the classifier learned nothing: ")
     enough = compute_blind_control(
         ids, [f"{text} {index % 2}0" for index, text in enumerate(texts)], labels, groups, language="en"
     )

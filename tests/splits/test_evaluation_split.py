@@ -12,8 +12,8 @@ from made_rows import example, examples_table
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.splits.blind_controls import compute_blind_control
 from audit_pipeline.splits.evaluation_split import (
-    assessed_split_from_tables,
     bin_dates,
+    build_assessed_split_from_tables,
     compute_assessed_split,
     compute_shares,
     group_places_by_side,
@@ -58,10 +58,10 @@ def test_the_tables_yield_the_same_assessment(n: int) -> None:
     split = compute_assessed_split(examples, "exchangeable", "en", matched=True)
     texts = select_evaluation_texts(examples, str.split)
     quality = measure_split_quality(texts, split, "en", run_id="run", most_per_side=60)
-    scores = split.table("made", "run")
+    scores = split.build_scores_table("made", "run")
     assert scores.schema == BLIND_SCORES.schema
     assert len(scores) == (len(split.example_ids) if n == 240 else 0)
-    again = assessed_split_from_tables("exchangeable", True, quality, scores)
+    again = build_assessed_split_from_tables("exchangeable", True, quality, scores)
     assert (again.verdict, again.claim_level, again.auroc) == (split.verdict, split.claim_level, split.auroc)
     ids = split.example_ids[::-1]
     for one, other in ((again.align_control(ids), split.align_control(ids)),):

@@ -65,7 +65,7 @@ def test_few_texts_are_matched_by_topic_and_length_without_a_control():
     found = match_sides(texts, [1, 1, 1, 0, 0, 0], list("abcdef"), 1, 0, "en")
     assert 4 in found.indices
     assert found.after.value is None
-    assert "2 labelled examples, it needs 200" in found.after.method
+    assert "there are 2 labelled examples, but 200 are required" in found.after.method
     assert found.before.value is None
 
 

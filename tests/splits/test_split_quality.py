@@ -80,7 +80,7 @@ def test_a_small_split_by_hand():
     # 12 words have six 7-grams. A shift by two words shares four. The text of three words has no 7-gram.
     assert value("ngram_overlap_mean", "7", "nonmembers") == pytest.approx(4 / 6)
     assert found["ngram_overlap_mean", "7", "nonmembers"]["n"] == 1
-    assert "1 texts of fewer than 7 words left out" in found["ngram_overlap_mean", "7", "nonmembers"]["method"]
+    assert "1 texts of fewer than 7 words are skipped" in found["ngram_overlap_mean", "7", "nonmembers"]["method"]
     assert value("ngram_overlap_mean", "7", "members") == pytest.approx((4 / 6 + 0) / 2)
     assert value("ngram_overlap_max", "7", "members") == pytest.approx(4 / 6)
     assert value("ngram_overlap_above_20", "7", "members") == 0.5
@@ -99,7 +99,7 @@ def test_a_small_split_by_hand():
     assert value("length_std", "words", "members") == 1
     assert value("groups", "all", "nonmembers") == 2
     assert value("blind_auroc", "words", "both") is None
-    assert "4 labelled examples, it needs 200" in found["blind_auroc", "words", "both"]["method"]
+    assert "there are 4 labelled examples, but 200 are required" in found["blind_auroc", "words", "both"]["method"]
 
 
 def test_pairs_within_a_side_are_counted_by_group():
@@ -156,7 +156,7 @@ def test_without_two_sides_the_table_has_reasons(labels):
     for key in (("blind_auroc", "words", "both"), ("ngram_overlap_mean", "7", "nonmembers")):
         assert found[key]["value"] is None
     assert "not computed" in found["blind_auroc", "dates", "both"]["method"]
-    assert "holds no" in found["near_duplicate_pairs", "all", "between"]["method"]
+    assert "contains no" in found["near_duplicate_pairs", "all", "between"]["method"]
     side = {1: "members", 0: "nonmembers", None: "unlabelled"}[labels[-1]]
     assert found["texts", "all", side]["value"] == labels.count(labels[-1])
     assert found["length_mean", "words", side]["value"] == 14
@@ -167,7 +167,7 @@ def test_the_calibration_split_is_left_out():
     found = values(split_quality(small(split=split), "temporal", "en"))
     assert found["texts", "all", "members"]["value"] == 1
     everything = values(split_quality(small(split=["calibration"] * 4), "temporal", "en"))
-    assert "holds no members and no nonmembers" in everything["uneven_collections", "all", "both"]["method"]
+    assert "contains no members and no nonmembers" in everything["uneven_collections", "all", "both"]["method"]
 
 
 def test_wrong_tables_are_refused():
@@ -197,7 +197,7 @@ def test_large_sides_are_sampled_and_counted_whole():
     examples = table(texts, labels, group=[f"g{index // 2}" for index in range(300)])
     quality = split_quality(examples, "temporal", "en", most_per_side=120)
     found = values(quality)
-    drawn = "read on 120 of 200 members, drawn at random (seed 0)"
+    drawn = "measured on 120 of 200 members, drawn at random (seed 0)"
     for key, n in (
         (("blind_auroc", "length", "both"), 220),
         (("ngram_overlap_mean", "7", "members"), 120),

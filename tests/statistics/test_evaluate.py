@@ -122,7 +122,9 @@ def test_a_small_benchmark_has_no_blind_control(small):
     found = run(*small)
     for row in rows_of(found, "blind_control").values():
         assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
-        assert row["method"] == "the blind control was not computed: 24 labelled examples, it needs 200"
+        assert (
+            row["method"] == "the blind control was not computed: there are 24 labelled examples, but 200 are required"
+        )
         assert (row["n_members"], row["n_not_scored"]) == (0, 24)
     assert (found.split_verdict, found.claim_level) == ("undetermined", "screening only")
     assert MARGIN not in found.table["metric"].to_pylist()

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, DrawnExamples, ReadDocuments
-from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, RowReader
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
@@ -54,11 +54,14 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     text_column: Text = Field(default="input", description="column with the text")
     label_column: Text | None = Field(default="label", description="column with the label; null: no row is labelled")
     context_column: Text | None = Field(
-        default=None, description="column with the text before a row's text: the model reads it, but it is not scored"
+        default=None,
+        description="column with the context, a text before the row's text that the model reads and no detector "
+        "scores; None: no text has a context",
     )
     split_column: Text | None = Field(
         default=None,
-        description="column with the split (calibration or evaluation); None: calibration_fraction divides the groups",
+        description="column with the split (calibration or evaluation); None: the groups are divided by "
+        "calibration_fraction",
     )
     collection_column: Text | None = Field(
         default=None, description="column with the project, series or folder of a row; None: the family's name"
@@ -69,7 +72,8 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
     design: DesignOfSides
     matched: bool = Field(
         default=False,
-        description="true: the publisher chose the texts so that the two sides are hard to separate without a model",
+        description="true: the publisher chose texts whose two sides are hard to separate without a model; false: the "
+        "sides are not matched",
     )
 
     @property
@@ -86,22 +90,22 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
 def read_labelled_rows(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[LabelledRows]:
-    """Read the rows that have a label and a text of the right length (:func:`labelled_rows.read_rows_inputs`)."""
+    """Read the usable rows, with or without labels (see :func:`labelled_rows.read_rows_inputs`)."""
     settings = spec.require_settings(LabelledSettings)
     label_values = dict(settings.label_values)
     assignment = None
     if any(settings.assignment_columns):
         assignment = partial(read_row_assignment, settings=settings)
-    reading = Reading(
-        text=lambda row: read_text(row.values, settings.text_column),
-        label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
-        assignment=assignment,
+    reader = RowReader(
+        read_text=lambda row: read_text(row.values, settings.text_column),
+        read_label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
+        read_assignment=assignment,
         columns=(settings.text_column, settings.label_column, *settings.assignment_columns),
         has_splits=settings.split_column is not None,
     )
     if spec.has_exact_length:
-        reading = replace(reading, lengths=(spec.length,))
-    return labelled_rows.read_rows_inputs(spec, paths, reading)
+        reader = replace(reader, lengths=(spec.length,))
+    return labelled_rows.read_rows_inputs(spec, paths, reader)
 
 
 def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
@@ -129,28 +133,28 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def examples_from_labelled_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
-    """Return every usable row once as an example (:func:`labelled_rows.examples_from_rows`).
+def build_examples_from_labelled_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
+    """Return every usable row once as an example (:func:`labelled_rows.build_examples_from_rows`).
 
     The manifest records if the publisher matched the two sides.
     """
-    drawn = labelled_rows.examples_from_rows(rows, spec, run_id)
+    drawn = labelled_rows.build_examples_from_rows(rows, spec, run_id)
     if spec.require_settings(LabelledSettings).matched:
         return replace(drawn, notes={MATCHED: {}})
     return drawn
 
 
-LABELLED = Builder(1, LabelledSettings, read_labelled_rows, examples_from_labelled_rows)
+LABELLED = Builder(1, LabelledSettings, read_labelled_rows, build_examples_from_labelled_rows)
 
 
 class SidesSettings(GroupedRowsSettings):
     """Settings of members from one file or split, and non-members from another."""
 
     builder: Literal["sides"]
-    members: DataSetPart = Field(description="split or files of the members")
-    nonmembers: DataSetPart = Field(description="split or files of the non-members")
+    members: DataSetPart = Field(description="the split or the files that contain the members")
+    nonmembers: DataSetPart = Field(description="the split or the files that contain the non-members")
     text_column: Text = Field(
-        default="text", description="column with the text; if a line is a JSON string, its column is text"
+        default="text", description="column with the text; a line that is a JSON string is a row with the column text"
     )
     design: DesignOfSides
 
@@ -178,16 +182,18 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
     members = read_origin(settings, settings.members, spec.words, paths.downloads)
     nonmembers = read_origin(settings, settings.nonmembers, spec.words, paths.downloads)
     first_nonmember = len(members.file.rows) + len(members.file.skipped)
-    reading = Reading(
-        text=lambda row: read_text(row.values, settings.text_column),
-        label=lambda row: NON_MEMBER if row.index >= first_nonmember else MEMBER,
+    reader = RowReader(
+        read_text=lambda row: read_text(row.values, settings.text_column),
+        read_label=lambda row: NON_MEMBER if row.index >= first_nonmember else MEMBER,
         columns=(settings.text_column,),
     )
     if spec.has_exact_length:
-        reading = replace(reading, lengths=(spec.length,))
-    file = concatenate_row_files([_name_side("members", members.file), _name_side("nonmembers", nonmembers.file)])
+        reader = replace(reader, lengths=(spec.length,))
+    file = concatenate_row_files(
+        [_prefix_locations("members", members.file), _prefix_locations("nonmembers", nonmembers.file)]
+    )
     origin = f"members: {members.origin}; nonmembers: {nonmembers.origin}"
-    rows = labelled_rows.build_labelled_rows(file, origin, spec, reading)
+    rows = labelled_rows.build_labelled_rows(file, origin, spec, reader)
     provenance = [
         {"side": "members", **members.provenance},
         {"side": "nonmembers", **nonmembers.provenance},
@@ -195,7 +201,7 @@ def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDo
     return labelled_rows.build_rows_inputs(spec, rows, provenance)
 
 
-def _name_side(side: str, file: RowFile) -> RowFile:
+def _prefix_locations(side: str, file: RowFile) -> RowFile:
     """Add the name of the side to the location of every row, because both files often have the same name."""
     rows = []
     for row in file.rows:
@@ -206,4 +212,4 @@ def _name_side(side: str, file: RowFile) -> RowFile:
     return RowFile(tuple(rows), tuple(skipped))
 
 
-SIDES = Builder(1, SidesSettings, read_side_rows, labelled_rows.examples_from_rows)
+SIDES = Builder(1, SidesSettings, read_side_rows, labelled_rows.build_examples_from_rows)

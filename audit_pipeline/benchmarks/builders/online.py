@@ -19,7 +19,7 @@ from audit_pipeline.benchmarks.builder_interface import (
     Provenance,
     ReadDocuments,
 )
-from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, RowReader
 from audit_pipeline.benchmarks.row_settings import LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length, WordUnit, get_word_unit
@@ -43,7 +43,7 @@ class OnlineSettings(LabelColumnSettings):
     builder: Literal["online"]
     split: Text | None = Field(
         default=None,
-        description="name of the hub split, or of the file without suffix; {words} is replaced by each value of "
+        description="name of the split on the hub, or of the file without suffix; {words} is replaced by each value of "
         "lengths, not by the length of a chunk",
     )
     lengths: Annotated[tuple[Length, ...], Field(min_length=1), Distinct] = Field(
@@ -54,7 +54,8 @@ class OnlineSettings(LabelColumnSettings):
     inputs: Count | None = Field(default=None, description="maximum number of inputs; None: all pairs of texts")
     order: Literal["member_last", "random"] = Field(
         default="member_last",
-        description="member_last: as in the paper, the position of a chunk reveals its side; random: the seed decides",
+        description="order of the two texts of an input; member_last: the member text is second, as in the paper, so "
+        "that the position of a chunk reveals its side; random: the seed decides",
     )
     design: DesignOfSides
 
@@ -109,13 +110,13 @@ def read_online_rows(
     provenance: list[Provenance] = []
     for lengths in lengths_per_read:
         origin_rows = read_origin(settings, part, lengths[0], paths.downloads)
-        reading = Reading(
-            text=lambda row: read_text(row.values, settings.text_column),
-            label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
+        reader = RowReader(
+            read_text=lambda row: read_text(row.values, settings.text_column),
+            read_label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
             columns=(settings.text_column, settings.label_column),
             lengths=lengths,
         )
-        rows_per_read.append(labelled_rows.build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reading))
+        rows_per_read.append(labelled_rows.build_labelled_rows(origin_rows.file, origin_rows.origin, spec, reader))
         provenance.append(origin_rows.provenance)
     return labelled_rows.build_rows_inputs(spec, _concatenate_rows(rows_per_read), provenance)
 
@@ -154,21 +155,21 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnEx
     for label, side in zip(_LABELS, ("non-member", "member"), strict=True):
         if not sides[label]:
             raise DataError(
-                f"{spec.name}: {rows.origin} holds no {side} text, so no input can be joined. Add {side} rows."
+                f"{spec.name}: {rows.origin} contains no {side} text, so no input can be joined. Add {side} rows."
             )
     inputs = list(_join_sides(sides, spec, settings, unit))
     reasons["no partner on the other side"] += sum(map(len, sides.values())) - 2 * len(inputs)
     if settings.inputs is not None and len(inputs) > settings.inputs:
-        reasons["over inputs"] += 2 * (len(inputs) - settings.inputs)
+        reasons["beyond the limit inputs"] += 2 * (len(inputs) - settings.inputs)
         inputs = inputs[: settings.inputs]
     chunks: list[LabelledText] = []
     for joined_text in inputs:
         chunks += split_into_chunks(joined_text, spec.length, unit)
     distinct = builder_interface.drop_repeated_texts(
-        chunks, reasons, "chunks that are on both sides", "chunks that are the same as another"
+        chunks, reasons, "chunks that are on both sides", "chunks that are the same as another chunk"
     )
     texts = [chunk for chunk in distinct if len(unit.split(chunk.text)) == spec.length]
-    reasons["another number of words when taken by itself"] += len(distinct) - len(texts)
+    reasons["with another number of words when segmented alone"] += len(distinct) - len(texts)
     return DrawnExamples(
         builder_interface.build_examples_table(texts, spec, run_id),
         {},

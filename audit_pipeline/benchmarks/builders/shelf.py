@@ -29,13 +29,17 @@ class KnownTexts(StrictSettings):
     sources: tuple[Text, ...] = Field(default=(), description="only documents of these sources; empty: all sources")
     groups: tuple[Text, ...] = Field(default=(), description="only these groups (books, patents); empty: all groups")
     collections: tuple[Text, ...] = Field(default=(), description="only these collections; empty: all collections")
-    published_from: date | None = Field(default=None, description="only documents dated on this day or later")
-    published_before: date | None = Field(default=None, description="only documents dated before this day")
+    published_from: date | None = Field(
+        default=None, description="only documents dated on this day or later; None: any date"
+    )
+    published_before: date | None = Field(
+        default=None, description="only documents dated before this day; None: any date"
+    )
 
     @model_validator(mode="after")
     def _require_criterion(self) -> Self:
         if self == type(self).model_construct():
-            raise ValueError("has no criterion. Set sources, groups, collections or a date.")
+            raise ValueError("there is no criterion. Set sources, groups, collections or a date.")
         return self
 
 
@@ -57,18 +61,21 @@ class ShelfSettings(DocumentsSettings):
 
     builder: Literal["shelf"]
     short: Literal["drop", "keep"] = Field(
-        default="drop", description="documents shorter than a window. drop: skip and count them; keep: use them whole"
+        default="drop",
+        description="treatment of documents that are shorter than a window; drop: skip and count them; keep: use each "
+        "as one text",
     )
     held_out: KnownTexts | None = Field(
         default=None,
-        description="documents that the model cannot have been trained on, to compare the audited documents with",
+        description="documents that the model cannot have been trained on, to compare the audited documents with; "
+        "None: no comparison",
     )
     members: KnownTexts | None = Field(
         default=None, description="documents that the model was certainly trained on; required for corrected rates"
     )
     evaluates: Literal["unknown", "known"] = Field(
         default="unknown",
-        description="evaluated documents. unknown: documents of unknown membership; known: members and held_out",
+        description="documents to evaluate; unknown: the documents of unknown membership; known: members and held_out",
     )
     calibration_fraction: Literal[0] = 0
     design: Literal["unlabelled", "temporal", "exchangeable", "selected", "unstated"] = Field(
@@ -88,7 +95,7 @@ class ShelfSettings(DocumentsSettings):
         return tuple(dict.fromkeys(names))
 
     @property
-    def every_length_exact(self) -> bool:
+    def requires_exact_length(self) -> bool:
         """Return True if every text has exactly the benchmark's number of words: short documents are then skipped."""
         return self.short == "drop"
 
@@ -119,7 +126,7 @@ class ShelfSettings(DocumentsSettings):
 def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
     """Draw the examples of a shelf.
 
-    Windows of exactly ``spec.words`` words tile each document from its first word. If a document has more than
+    Each document is cut into consecutive windows of exactly ``spec.words`` words. If a document has more than
     windows_per_document windows, a hash of (seed, family, document, position) selects that many. Words after the last
     whole window are not used. A document shorter than a window is skipped, or used whole with `short: keep`. If a text
     occurs several times, only its first occurrence in the order of document ids is used. Spelling does not matter in
@@ -161,7 +168,8 @@ def _label_known_groups(
     on_both_sides = sorted(held_out & members)
     if on_both_sides:
         raise DataError(
-            f"{spec.name}: the group {on_both_sides[0]} is in held_out and in members. Remove it from one of them."
+            f"{spec.name}: the group {on_both_sides[0]} is in held_out and in members. Remove the group from one of "
+            "the two keys."
         )
     return {**dict.fromkeys(members, MEMBER), **dict.fromkeys(held_out, NON_MEMBER)}
 
@@ -194,10 +202,10 @@ def _draw_texts(
             key = build_comparison_key(window)
             if key in labels_of_text:
                 labels_of_text[key].add(label)
-                texts_left_out["the same as another"] += 1
+                texts_left_out["the same as another text"] += 1
             elif spec.has_exact_length and len(unit.split(window)) != spec.length:
                 # jieba depends on context. It may segment the window alone into other words.
-                texts_left_out["another number of words when taken by itself"] += 1
+                texts_left_out["with another number of words when segmented alone"] += 1
             else:
                 labels_of_text[key] = {label}
                 texts[key] = LabelledText.from_row(document, window, label, split)
@@ -281,9 +289,9 @@ def _cut_windows(
         return []
     positions = list(range(len(words) // length))
     if len(words) % length:
-        left_out_counts["words after the last window, too few for another"] += 1
+        left_out_counts["remainders of documents that are too short for a window"] += 1
     if len(positions) > settings.windows_per_document:
-        left_out_counts["over windows_per_document"] += len(positions) - settings.windows_per_document
+        left_out_counts["beyond the limit windows_per_document"] += len(positions) - settings.windows_per_document
         seeds = (settings.seed, spec.family, "tile", document["document_id"])
         positions.sort(key=lambda position: digest(*seeds, position))
         positions = sorted(positions[: settings.windows_per_document])

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, DrawnExamples, ReadDocuments
-from audit_pipeline.benchmarks.labelled_rows import LabelledRows, Reading
+from audit_pipeline.benchmarks.labelled_rows import LabelledRows, RowReader
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.config.validation import Text
@@ -40,12 +40,12 @@ _ROW_ERRORS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeErr
 class RowTemplate:
     """A template for the text of a row.
 
-    Row values are data: they are inserted and never read as a template. Nothing is escaped, because the text goes to a
-    model and not into a web page. A missing column is an error. A null is an error, too, so that no text contains
-    "None", unless ``is_null_empty`` is True.
+    Row values are inserted as data and never parsed as a template. Nothing is escaped, because the text is read by a
+    model and is not part of a web page. A missing column is an error. A null is an error, too, so that no text contains
+    "None". If ``is_null_empty`` is True, a null becomes an empty text instead.
 
     Raises:
-        ValueError: If the template is not valid. The message names the key of the entry that holds the template.
+        ValueError: If the template is not valid. The message contains ``key``, the key of the entry with the template.
     """
 
     def __init__(self, source: str, *, key: str = "template", is_null_empty: bool = False) -> None:
@@ -54,7 +54,7 @@ class RowTemplate:
         try:
             self._template = environment.from_string(source)
         except (TemplateError, ValueError) as error:
-            raise ValueError(f"{key}: is not a valid Jinja2 template: {to_one_line(error)}") from error
+            raise ValueError(f"{key} is not a valid Jinja2 template: {to_one_line(error)}") from error
 
     def fill(self, values: Mapping[str, object]) -> str:
         """Return the text of a row.
@@ -119,10 +119,11 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
         "so that overlap and items search for both; if a row's answer is empty, the filled template is the text",
     )
     max_words: Count | None = Field(
-        default=None, description="maximum length of a text in words; longer texts are skipped and reported"
+        default=None,
+        description="maximum length of a text in words; longer texts are skipped and reported; None: no limit",
     )
     max_texts: Count | None = Field(
-        default=None, description="maximum number of texts, which the seed selects; None: all"
+        default=None, description="maximum number of texts; if there are more, the seed selects them; None: all texts"
     )
     label_column: Text | None = Field(
         default=None,
@@ -131,7 +132,7 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
     design: Design = "unlabelled"
 
     @property
-    def every_length_exact(self) -> bool:
+    def requires_exact_length(self) -> bool:
         """Return False: items have any length."""
         return False
 
@@ -181,15 +182,15 @@ def read_templated_rows(
             raise UnusableRowError(f"its question {problem}")
         return {"context": context}
 
-    reading = Reading(
-        text=read_item_text,
-        label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
-        assignment=None if settings.answer is None else read_item_context,
+    reader = RowReader(
+        read_text=read_item_text,
+        read_label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
+        read_assignment=None if settings.answer is None else read_item_context,
         columns=(settings.label_column,),
         max_words=settings.max_words,
         beginning=None,
     )
-    return labelled_rows.read_rows_inputs(spec, paths, reading)
+    return labelled_rows.read_rows_inputs(spec, paths, reader)
 
 
 def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> DrawnExamples:
@@ -204,9 +205,9 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
         order = sorted(map(attrgetter("text"), rows.texts))
         order.sort(key=lambda text: digest(settings.seed, spec.family, "turn", text))
         selected = set(order[:max_texts])
-        left_out = {**rows.left_out, "over max_texts": len(rows.texts) - max_texts}
+        left_out = {**rows.left_out, "beyond the limit max_texts": len(rows.texts) - max_texts}
         rows = replace(rows, texts=tuple(text for text in rows.texts if text.text in selected), left_out=left_out)
-    return labelled_rows.examples_from_rows(rows, spec, run_id)
+    return labelled_rows.build_examples_from_rows(rows, spec, run_id)
 
 
 BUILDER = Builder(1, TemplatedSettings, read_templated_rows, draw_templated)

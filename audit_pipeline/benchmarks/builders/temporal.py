@@ -43,8 +43,8 @@ def draw_window_starts(n_words: int, length: int, count: int, seed: int) -> list
 
     There are k = min(count, n_words // length) windows. Every set of non-overlapping positions is equally likely. To
     achieve this, the document is shortened so that each window has one word. Then k positions are drawn without
-    replacement, and each is widened to a window again. The order is random, too, so that the first windows are not
-    always from the beginning of the document.
+    replacement, and each position becomes the start of a window again. The order is random, too, so that the first
+    windows are not always from the beginning of the document.
 
     Only ``random.Random.random`` is used, because its values for a seed are the same in all versions of Python.
 
@@ -123,7 +123,7 @@ class TemporalSettings(DocumentsSettings):
         if self.nonmember_from < self.member_before:
             raise ValueError(
                 f"nonmember_from {self.nonmember_from} is before member_before {self.member_before}: "
-                "a document could be on both sides. Move one of the days."
+                "a document could be on both sides. Set a later nonmember_from or an earlier member_before."
             )
         return self
 
@@ -155,7 +155,7 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
         builder_interface.sort_by_id(documents), spec, settings, documents_left_out, texts_left_out
     )
     distinct = builder_interface.drop_repeated_texts(
-        windows, texts_left_out, "on both sides", "the same as another on its side"
+        windows, texts_left_out, "on both sides", "the same as another text on its side"
     )
     labels = {window.label for window in distinct}
     for label, side in _SIDES.items():
@@ -176,7 +176,7 @@ def draw_temporal_windows(documents: pa.Table, spec: BenchmarkSpec, run_id: str)
     notes: dict[str, Any] = {}
     if settings.match is not None:
         n_before = len(chosen)
-        chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
+        chosen, notes[MATCHED] = _match_texts(chosen, settings.match.per_side, spec, settings)
         texts_left_out["not matched"] += n_before - len(chosen)
     return DrawnExamples(
         builder_interface.build_examples_table(chosen, spec, run_id),
@@ -209,7 +209,7 @@ def _draw_all_windows(
     return windows
 
 
-def _match_pool(
+def _match_texts(
     pool: Sequence[LabelledText], per_side: int, spec: BenchmarkSpec, settings: TemporalSettings
 ) -> tuple[list[LabelledText], dict[str, Any]]:
     """Choose ``per_side`` texts of each side that are hard to separate.
@@ -282,7 +282,7 @@ def _draw_document_windows(
         text = unit.join(words[start : start + spec.length])
         # jieba depends on context. It may segment the window alone into other words.
         if len(unit.split(text)) != spec.length:
-            left_out_counts["another number of words when taken by itself"] += 1
+            left_out_counts["with another number of words when segmented alone"] += 1
             continue
         windows.append(LabelledText.from_row(document, text, label))
     return windows
@@ -302,7 +302,7 @@ def _select_windows(
         sizes[label] = {name: len(queues[label, name]) for name in collections}
     if settings.balance == "collection":
         smaller = {name: min(sizes[MEMBER][name], sizes[NON_MEMBER][name]) for name in collections}
-        left_out_counts["more than the other side has of the collection"] += len(windows) - 2 * sum(smaller.values())
+        left_out_counts["more than the other side has in the collection"] += len(windows) - 2 * sum(smaller.values())
         sizes = dict.fromkeys(_SIDES, smaller)
 
     chosen: list[LabelledText] = []
@@ -312,7 +312,7 @@ def _select_windows(
         if per_side is None:
             per_side = available
         quotas = compute_even_quotas(sizes[label], per_side)
-        left_out_counts["over per_side"] += available - sum(quotas.values())
+        left_out_counts["beyond the limit per_side"] += available - sum(quotas.values())
         for name in collections:
             chosen += queues[label, name][: quotas[name]]
     return chosen

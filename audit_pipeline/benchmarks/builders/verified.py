@@ -62,7 +62,7 @@ class ControlledSettings(FamilySettings):
 def read_controlled_texts(
     spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
 ) -> BuilderInputs[pa.Table]:
-    """Read the texts that the models of the control were trained on or that were held out from the training.
+    """Read all texts of a control, each with its role in the training.
 
     Raises:
         DataError: If the models of the control are not trained.

@@ -22,7 +22,7 @@ from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.pair_extraction import read_benchmark_documents
 from audit_pipeline.models.usage_budget import Budget, Limits
 from audit_pipeline.pipeline.user_files import HELD_OUT, Inventory
-from audit_pipeline.sources.base import Document, document_id
+from audit_pipeline.sources.base import Document, build_document_id
 from audit_pipeline.sources.local_files import NAME
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
@@ -122,7 +122,7 @@ def read_texts_of_files(inventory: Inventory, name: str, paths: DataPaths) -> As
 def _build_document(document: Document) -> SearchedDocument:
     return SearchedDocument(
         # Audited and held-out files may have the same names. The command `check` uses the same identifiers.
-        document_id(NAME, document),
+        build_document_id(NAME, document),
         document.text,
         document.title,
         document.group or document.name,

@@ -354,7 +354,7 @@ def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> t
     Raises:
         DataError: If the data set is unreadable or none of its files matches.
     """
-    with hub_faults.hub_faults_as_errors(
+    with hub_faults.convert_hub_errors(
         f"the data set {hub}", revision, _REMEDY, DataError, hub_faults.HubDataUnreachableError
     ):
         data_set = HfApi().dataset_info(hub, revision=revision)

@@ -69,7 +69,8 @@ def open_saved_dataset(file: InputFile) -> RowStream:
         names = _read_listed_names(file, splits, "splits")
         example = file.path / next(iter(names), "SPLIT")
         raise UnreadableFileError(
-            file.path, f"contains the splits {', '.join(names)}. Name the folder of one split, such as {example}."
+            file.path,
+            f"the data set has the splits {', '.join(names)}. Name the folder of one split, such as {example}.",
         )
     names = _read_listed_names(file, file.path / _STATE, "_data_files")
     # Only the last part of a name is used, so that no file outside this folder is read.
@@ -95,14 +96,14 @@ def _iterate_rows(name: str, batches: Iterable[pa.RecordBatch]) -> Entries:
 
 
 @contextmanager
-def _arrow_faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
-    """Convert errors of Arrow, raised within the block, to UnreadableFileError. ``kind`` names the format."""
+def _convert_arrow_errors(file: InputFile, kind: str) -> Iterator[None]:
+    """Convert errors of Arrow that the block raises to UnreadableFileError. ``kind`` is the format in the message."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
         reason = str(error) or type(error).__name__
         first_line = reason.splitlines()[0]
-        raise UnreadableFileError(file.path, f"is not a readable {kind} ({first_line})") from error
+        raise UnreadableFileError(file.path, f"the file is not a readable {kind} ({first_line})") from error
 
 
 def _convert_rows_singly(name: str, offset: int, batch: pa.RecordBatch) -> Entries:
@@ -123,8 +124,12 @@ def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({to_one_line(error)})") from error
-    invalid = UnreadableFileError(file.path, f"its {path.name} has no valid list {key!r}. Save the data set again.")
+        raise UnreadableFileError(
+            file.path, f"the file {path.name} of the data set cannot be read ({to_one_line(error)})"
+        ) from error
+    invalid = UnreadableFileError(
+        file.path, f"the file {path.name} of the data set has no valid list {key!r}. Save the data set again."
+    )
     if not isinstance(content, dict) or not isinstance(content.get(key), list):
         raise invalid
     names: list[str] = []
@@ -141,7 +146,7 @@ def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
 def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
     columns: dict[str, None] = {}
     count = 0
-    with _arrow_faults_as_errors(file, "Arrow file"):
+    with _convert_arrow_errors(file, "Arrow file"):
         for path in paths:
             with _open_ipc(path) as reader:
                 columns.update(dict.fromkeys(require_unique_columns(file.path, reader.schema.names)))
@@ -151,7 +156,7 @@ def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
                     count += reader.count_rows()
 
     def read(selected: Sequence[str] | None) -> Entries:
-        with _arrow_faults_as_errors(file, "Arrow file"):
+        with _convert_arrow_errors(file, "Arrow file"):
             yield from _iterate_rows(file.name, _iterate_selected_batches(paths, selected))
 
     return RowStream(file, read, tuple(columns), count)
@@ -202,7 +207,7 @@ def _select_and_validate(batch: pa.RecordBatch, columns: Sequence[str] | None) -
 
 @contextmanager
 def _open_parquet(file: InputFile) -> Iterator[pq.ParquetFile]:
-    with _arrow_faults_as_errors(file, "Parquet file"):
+    with _convert_arrow_errors(file, "Parquet file"):
         require_regular_file(file.path)
         with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
             yield opened

@@ -1,10 +1,10 @@
 """Reader of .csv and .tsv files with a header. A record may span several lines.
 
 A first line such as Excel's sep=; states the delimiter. Otherwise the header decides between the usual delimiters,
-because column names rarely contain one, but texts often do. If the header contains several of them, the delimiter that
-fits most rows is used. A delimiter fits a row if the row has as many fields as the header. If two delimiters fit
-equally many rows, the one with more columns is used. An unusual quote is used only if all rows fit with it, but not
-with the usual quote.
+because column names rarely contain a delimiter, but texts often do. If the header contains several delimiters, the
+delimiter that fits most rows is used. A delimiter fits a row if the row has as many fields as the header. If two
+delimiters fit equally many rows, the delimiter with more columns is used. An unusual quote is used only if all rows fit
+with it, but not with the usual quote.
 
 Python's csv module reads the records. DuckDB is not used, because it returns no line numbers of rows, and refuses a
 whole file if one quote is never closed.
@@ -49,14 +49,14 @@ class Dialect:
     has_gaps: bool = False
 
     def __str__(self) -> str:
-        quoted = "nothing quoted"
+        quoted = "no quotes"
         if self.quote is not None:
             quoted = f"'{self.quote}' as quote"
         if self.escape:
             quoted += f", '{self.escape}' before a quote within quotes"
         return f"CSV with {USUAL.get(self.delimiter, repr(self.delimiter))} between fields and {quoted}"
 
-    def reader(self, lines: Iterable[str]) -> Any:
+    def build_reader(self, lines: Iterable[str]) -> Any:
         """Return the csv module's reader of the lines.
 
         The reader is strict. Otherwise it would read the rest of the file as one field after a quote that is never
@@ -215,7 +215,7 @@ def _detect_delimiter(file: file_bytes.InputFile, sample: _Sample) -> str:
         listed = " and ".join(USUAL[delimiter] for delimiter in ranks)
         raise UnreadableFileError(
             file.path,
-            f"its header contains {listed}, and the rows do not show which of them separates fields. "
+            f"the header contains {listed}, and the rows do not show which of these characters separates fields. "
             "Save the file as .tsv, .jsonl or .parquet.",
         )
     return best[0]
@@ -236,7 +236,7 @@ def _list_unusual_dialects(usual: Dialect, sample: str, *, is_tsv: bool) -> Iter
 
 
 def _iterate_records(lines: Iterable[str], dialect: Dialect) -> Iterator[_Record]:
-    reader = dialect.reader(lines)
+    reader = dialect.build_reader(lines)
     while True:
         line = reader.line_num + 1
         try:
@@ -277,9 +277,9 @@ def _read_header(file: file_bytes.InputFile, records: Iterator[_Record]) -> list
     if header is None:
         raise UnreadableFileError(file.path, "the file contains no rows")
     if header.problem is not None:
-        raise UnreadableFileError(file.path, f"its header cannot be read: {header.problem}")
+        raise UnreadableFileError(file.path, f"the header cannot be read: {header.problem}")
     if any(map(explain_invalid_unicode, header.fields)):
-        raise UnreadableFileError(file.path, "its header is not valid UTF-8. Save the file as UTF-8.")
+        raise UnreadableFileError(file.path, "the header is not valid UTF-8. Save the file as UTF-8.")
     return clean_header(file.path, header.fields)
 
 

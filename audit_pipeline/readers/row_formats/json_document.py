@@ -47,11 +47,11 @@ def open_json_document(file: InputFile) -> RowStream:
     columns = _extract_columns(document)
     if columns is not None:
         rows = [dict(zip(document, cells, strict=True)) for cells in zip(*columns, strict=True)]
-        return _open_list(file, rows)
+        return _open_rows_in_memory(file, rows)
     if is_single_line:
         return open_json_lines(file)
     # An object without columns is one row.
-    return _open_list(file, [document])
+    return _open_rows_in_memory(file, [document])
 
 
 def _read_document(file: InputFile) -> object:
@@ -72,7 +72,7 @@ def _open_array(file: InputFile) -> RowStream:
     return RowStream(file, read)
 
 
-def _open_list(file: InputFile, rows: Sequence[Mapping[str, object]]) -> RowStream:
+def _open_rows_in_memory(file: InputFile, rows: Sequence[Mapping[str, object]]) -> RowStream:
     def read(columns: object) -> Entries:
         for index, values in enumerate(rows):
             yield Row(f"{file.name}:{index + 1}", index, values)
@@ -108,9 +108,9 @@ def _extract_columns(content: Mapping[str, object]) -> Sequence[Sequence[object]
 
 
 class _ArrayParser:
-    """A parser of a JSON array that never has the whole array in memory.
+    """A parser of a JSON array that never loads the whole array into memory.
 
-    The json module parses only whole documents. So this class gives its decoder the text of one value at a time.
+    The json module parses only whole documents. So this class passes the text of one value at a time to its decoder.
     """
 
     def __init__(self, file: InputFile, text: io.TextIOWrapper) -> None:
@@ -187,8 +187,8 @@ class _ArrayParser:
         position = self._n_released + self._position + 1
         return UnreadableFileError(
             self._file.path,
-            f"is not readable JSON: {reason}, in the value that begins at character {position:,}. "
-            "Write the file again.",
+            f"the file is not valid JSON: {reason}. The value with this error begins at character {position:,}. "
+            "Correct the file.",
         )
 
 

@@ -19,7 +19,7 @@ from audit_pipeline.readers.row_stream import Entries, RowFormat, RowStream
 from audit_pipeline.readers.text_rows import USUAL_TEXT_COLUMNS, Row, Skipped, UnreadableFileError, clean_header
 
 if TYPE_CHECKING:
-    from audit_pipeline.readers.spreadsheet_layout import SheetLayout
+    from audit_pipeline.readers.sheet_metadata import SheetMetadata
 
 _HIDDEN_ROW = "is hidden. Show the row to include it."
 _REPEATED_HEADER = "repeats the header"
@@ -47,20 +47,20 @@ def open_spreadsheet(file: InputFile) -> RowStream:
         UnreadableFileError: If it cannot be read, has several visible sheets with content, or no header.
     """
     # This module is always imported for its suffixes. The XML parser is imported only if a spreadsheet is opened.
-    from audit_pipeline.readers.spreadsheet_layout import read_sheet_layout  # noqa: PLC0415
+    from audit_pipeline.readers.sheet_metadata import read_sheet_metadata  # noqa: PLC0415
 
     sheet, hidden_sheets = _load_sheet(file)
     if sheet is None:
         raise UnreadableFileError(file.path, _explain_no_rows(hidden_sheets))
-    layout = read_sheet_layout(file.path, sheet.name)
-    header = _find_header(file, sheet, layout)
-    remarks = tuple(_describe_layout(sheet, layout, header, hidden_sheets))
+    sheet_metadata = read_sheet_metadata(file.path, sheet.name)
+    header = _find_header(file, sheet, sheet_metadata)
+    remarks = tuple(_describe_skipped_content(sheet, sheet_metadata, header, hidden_sheets))
 
     def read(columns: object) -> Entries:
         current_sheet, _ = _load_sheet(file)
         if current_sheet is None:
             return iter(())
-        return _iterate_rows(file, current_sheet, layout, header)
+        return _iterate_rows(file, current_sheet, sheet_metadata, header)
 
     listed = ", ".join(filter(None, header.names))
     note = f"{file.name}: read the sheet '{sheet.name}' with row {header.row} as header; columns: {listed}"
@@ -87,16 +87,20 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
                 else:
                     hidden.append(sheet.name)
     except PasswordError as error:
-        raise UnreadableFileError(file.path, "is locked with a password. Save it without a password.") from error
+        raise UnreadableFileError(
+            file.path, "the file is locked with a password. Save it without a password."
+        ) from error
     except (KeyboardInterrupt, SystemExit, UnreadableFileError):
         raise
     except BaseException as error:
         # A panic in calamine, which is written in Rust, raises a BaseException that is not an Exception.
         reason = to_one_line(error) or type(error).__name__
-        raise UnreadableFileError(file.path, f"is not a readable spreadsheet ({reason})") from error
+        raise UnreadableFileError(file.path, f"the file is not a readable spreadsheet ({reason})") from error
     if len(visible) > 1:
         named = ", ".join(sheet.name for sheet in visible)
-        raise UnreadableFileError(file.path, f"contains the sheets {named}. Save the sheet to read as a separate file.")
+        raise UnreadableFileError(
+            file.path, f"several sheets have content: {named}. Save the sheet to read as a separate file."
+        )
     if not visible:
         return None, hidden
     return visible[0], hidden
@@ -105,7 +109,7 @@ def _load_sheet(file: InputFile) -> tuple[CalamineSheet | None, list[str]]:
 def _explain_no_rows(hidden_sheets: Sequence[str]) -> str:
     if not hidden_sheets:
         return "the file contains no rows"
-    return f"its only sheets with content are hidden ({', '.join(hidden_sheets)}). Show the sheet to include it."
+    return f"all sheets with content are hidden ({', '.join(hidden_sheets)}). Show the sheet to read."
 
 
 def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int, list[object]]]:
@@ -120,13 +124,13 @@ def _iterate_cells(file: InputFile, sheet: CalamineSheet) -> Iterator[tuple[int,
     file.meter.position = None
 
 
-def _find_header(file: InputFile, sheet: CalamineSheet, layout: SheetLayout) -> _Header:
+def _find_header(file: InputFile, sheet: CalamineSheet, sheet_metadata: SheetMetadata) -> _Header:
     """Find the row with the names of the columns.
 
     It is the first non-blank row. If that row has a single cell, it may be a title. Then the header is the first row
     below it that has several cells. A row with the name of a text column after a blank row is also a header.
     """
-    hidden = layout.list_hidden_rows(_find_last_row(sheet))
+    hidden = sheet_metadata.list_hidden_rows(_find_last_row(sheet))
     first_rows: list[tuple[int, list[object]]] = []
     for number, cells in _iterate_cells(file, sheet):
         if number not in hidden:
@@ -135,11 +139,11 @@ def _find_header(file: InputFile, sheet: CalamineSheet, layout: SheetLayout) -> 
             break
     file.meter.position = None
     if not first_rows:
-        raise UnreadableFileError(file.path, "all of its rows are hidden. Show the rows to include them.")
+        raise UnreadableFileError(file.path, "all rows are hidden. Show the rows to include them.")
     number, cells = _choose_header_row(first_rows)
     names: list[str] = []
     for column, name in enumerate(clean_header(file.path, cells), _find_first_column(sheet)):
-        names.append("" if layout.is_column_hidden(column) else name)
+        names.append("" if sheet_metadata.is_column_hidden(column) else name)
     return _Header(number, names)
 
 
@@ -149,7 +153,7 @@ def _choose_header_row(rows: Sequence[tuple[int, list[object]]]) -> tuple[int, l
         return rows[0]
     for (number_before, _), (number, cells) in pairwise(rows):
         is_after_gap = number - number_before > 1
-        if _count_filled(cells) > 1 or (is_after_gap and _names_text_column(cells)):
+        if _count_filled(cells) > 1 or (is_after_gap and _contains_text_column(cells)):
             return number, cells
     return rows[0]
 
@@ -158,7 +162,7 @@ def _count_filled(cells: Sequence[object]) -> int:
     return len(cells) - cells.count("")
 
 
-def _names_text_column(cells: Iterable[object]) -> bool:
+def _contains_text_column(cells: Iterable[object]) -> bool:
     return any(isinstance(cell, str) and cell.strip().casefold() in USUAL_TEXT_COLUMNS for cell in cells)
 
 
@@ -176,11 +180,11 @@ def _find_first_column(sheet: CalamineSheet) -> int:
     return sheet.start[1] + 1
 
 
-def _iterate_rows(file: InputFile, sheet: CalamineSheet, layout: SheetLayout, header: _Header) -> Entries:
-    hidden = layout.list_hidden_rows(_find_last_row(sheet))
+def _iterate_rows(file: InputFile, sheet: CalamineSheet, sheet_metadata: SheetMetadata, header: _Header) -> Entries:
+    hidden = sheet_metadata.list_hidden_rows(_find_last_row(sheet))
     first_column = _find_first_column(sheet)
     last_merged_rows: dict[tuple[int, int], int] = {}
-    for merged in layout.merged:
+    for merged in sheet_metadata.merged:
         last_merged_rows[merged.first_row, merged.column - first_column] = merged.last_row
     # For each column (from 0): the value of the merged cells that were read last, and the last row of these cells.
     merged_values: dict[int, tuple[object, int]] = {}
@@ -204,11 +208,11 @@ def _iterate_rows(file: InputFile, sheet: CalamineSheet, layout: SheetLayout, he
             yield Row(location, index, values)
 
 
-def _describe_layout(
-    sheet: CalamineSheet, layout: SheetLayout, header: _Header, hidden_sheets: Sequence[str]
+def _describe_skipped_content(
+    sheet: CalamineSheet, sheet_metadata: SheetMetadata, header: _Header, hidden_sheets: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield the parts of the file that are skipped or changed, each with the reason."""
-    from audit_pipeline.readers.spreadsheet_layout import format_column  # noqa: PLC0415
+    from audit_pipeline.readers.sheet_metadata import format_column  # noqa: PLC0415
 
     if header.row > 1 and sheet.start is not None and sheet.start[0] + 1 < header.row:
         first_row = sheet.start[0] + 1
@@ -216,23 +220,25 @@ def _describe_layout(
         if first_row < header.row - 1:
             above = f"rows {first_row} to {header.row - 1}"
         listed = ", ".join(filter(None, header.names))
-        yield above, f"above the header, which is row {header.row} ({listed})"
+        yield above, f"content above the header is not read. The header is row {header.row} ({listed})."
     for name in hidden_sheets:
-        yield f"sheet {name}", "is hidden. Show the sheet to include it."
+        yield f"sheet {name}", "the sheet is hidden. Show the sheet to include it."
     first_column = _find_first_column(sheet)
     columns_of_header = range(first_column, first_column + len(header.names))
-    hidden_columns = list(filter(layout.is_column_hidden, columns_of_header))
+    hidden_columns = list(filter(sheet_metadata.is_column_hidden, columns_of_header))
     if hidden_columns:
         listed = ", ".join(map(format_column, hidden_columns))
-        yield f"column(s) {listed}", "is hidden. Show the column to include it."
-    columns = Counter(format_column(cells.column) for cells in layout.merged if cells.first_row > header.row)
+        yield f"column(s) {listed}", "hidden columns are not read. Show a column to include it."
+    columns = Counter(format_column(cells.column) for cells in sheet_metadata.merged if cells.first_row > header.row)
     for column, count in columns.items():
-        yield f"{count:,} merged cell(s) of column {column}", "their value is used for each of their rows"
-    if layout.errors.count:
-        yield str(layout.errors), "an error such as #REF! in place of a value"
-    if layout.without_value.count:
-        reason = "a formula without a stored value. Open the file in a spreadsheet program and save it."
-        yield str(layout.without_value), reason
+        yield f"{count:,} merged cell(s) of column {column}", "the value of merged cells is used for each of their rows"
+    if sheet_metadata.errors.count:
+        yield str(sheet_metadata.errors), "these cells contain an error such as #REF! instead of a value"
+    if sheet_metadata.without_value.count:
+        reason = (
+            "these cells contain a formula without a stored value. Open the file in a spreadsheet program and save it."
+        )
+        yield str(sheet_metadata.without_value), reason
 
 
 def _to_json_value(cell: object) -> object:

@@ -4,7 +4,7 @@ Each file of the reading order counts as a chapter. Front and back matter ("matt
 
 1. Certain evidence. A type such as ``epub:type="titlepage"``, and the table of contents, are matter.
 2. Headings. A chapter heading such as "Chapter 3" marks running text. It outweighs weak evidence.
-3. Weak evidence of matter: other headings, file names, the guide (EPUB 2's list of the types of files), and a place
+3. Weak evidence of matter: other headings, file names, the guide (EPUB 2's list of the types of files), and a position
    outside the linear reading order. A chapter with weak evidence is still text if it consists of sentences and is
    between two chapters of text.
 
@@ -32,12 +32,12 @@ from audit_pipeline.readers.whole_files.document import (
 from audit_pipeline.readers.whole_files.epub import Chapter, Epub, EpubError, read_epub
 from audit_pipeline.readers.whole_files.gutenberg_frame import count_text_words
 from audit_pipeline.readers.whole_files.html import SECTION_GAP, Prose, extract_prose
-from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.legibility import explain_illegible
 
 ChapterKind: TypeAlias = Literal["text", "perhaps matter", "matter"]
 _Problems: TypeAlias = tuple[tuple[str, str], ...]
 
-_NO_TEXT = "no text in it, only pictures or nothing"
+_NO_TEXT = "there is no text, only pictures or nothing"
 
 # Types of front and back matter in epub:type, in the guide of EPUB 2, and (with a dot) in the classes of Project
 # Gutenberg. Prefaces and introductions are included: they are often later than the work and by another author.
@@ -129,7 +129,8 @@ class _ReadChapter:
 def read_book(path: Path) -> WholeDocument:
     """Read the running text of an EPUB.
 
-    If all chapters look like front and back matter, return the whole text: it may be a short text with a notice.
+    If all chapters look like front and back matter, return the whole text, because it may be a short text with a
+    notice.
 
     Raises:
         NoTextError: If the book has no text.
@@ -242,7 +243,7 @@ def _detect_text(chapters: Sequence[_ReadChapter]) -> list[bool]:
     for number, chapter in enumerate(chapters):
         is_text = chapter.kind == "text" or 2 * n_words[number] > sum(n_words)
         if chapter.kind == "perhaps matter" and certain and certain[0] < number < certain[-1]:
-            is_text = is_text or _reads_as_story(chapter.prose)
+            is_text = is_text or _is_story(chapter.prose)
         decisions.append(is_text and bool(chapter.prose.text))
     return decisions
 
@@ -259,7 +260,7 @@ def _has_matter_file_name(chapter: Chapter, prose: Prose) -> bool:
 def _has_chapter_heading(prose: Prose) -> bool:
     """Return True if a chapter starts with a heading such as "Chapter 3" and is not a list of chapters."""
     page = _build_page(prose)
-    if page.words < matter_pages.RUNNING_WORDS or page.is_numbered_list or page.is_contents:
+    if page.n_words < matter_pages.RUNNING_WORDS or page.is_numbered_list or page.is_contents:
         return False
     for heading in (prose.heading, page.heading):
         title = heading.strip(" *_")
@@ -268,9 +269,9 @@ def _has_chapter_heading(prose: Prose) -> bool:
     return False
 
 
-def _reads_as_story(prose: Prose) -> bool:
+def _is_story(prose: Prose) -> bool:
     page = _build_page(prose)
-    if page.words < matter_pages.RUNNING_WORDS or page.is_notice or page.is_contents or page.is_numbered_list:
+    if page.n_words < matter_pages.RUNNING_WORDS or page.is_notice or page.is_contents or page.is_numbered_list:
         return False
     return page.has_sentences
 

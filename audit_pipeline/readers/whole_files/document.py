@@ -19,7 +19,7 @@ from typing import TypeAlias
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.file_bytes import describe_invalid_bytes, read_regular_file, require_regular_file
-from audit_pipeline.readers.whole_files.legible import (
+from audit_pipeline.readers.whole_files.legibility import (
     REPAIRS,
     explain_illegible,
     find_unknown_characters,
@@ -30,7 +30,7 @@ Places: TypeAlias = tuple[tuple[int, str], ...]
 """The character offset and the label of each page or chapter, in order. Empty if line numbers locate a passage."""
 
 NO_LINES: Places = ((0, ""),)
-"""The places of a text without pages or chapters, whose lines are not the lines of the file, such as a web page."""
+"""The places of a text without pages or chapters whose lines are not the lines of its file, such as a web page."""
 
 _PAGE = "page "
 _MAX_HEADING_LENGTH = 80
@@ -73,7 +73,7 @@ def describe_place(text: str, offset: int, places: Places) -> str:
     return f"{label}, {paragraph}" if label else paragraph
 
 
-UNSEEN = "text that nobody sees: hidden, as small as a dot, or in the colour of its background"
+UNSEEN = "text that no reader sees is skipped: it is hidden, as small as a dot, or in the colour of its background"
 """The reason for skipping text that no reader of the page sees."""
 
 
@@ -83,8 +83,8 @@ def describe_unread(
     """Return the problems for the parts that a reader skipped: size and reason.
 
     Args:
-        unread: Sizes by reason, in characters without white space.
-        units: Units by reason, if the size is not in characters, such as "byte".
+        unread: The size of the skipped parts by reason, in characters without white space.
+        units: The unit of the size by reason, such as "byte". By default "character".
     """
     sizes = [(format_count(size, units.get(reason, "character")), reason) for reason, size in unread.items() if size]
     return tuple(sizes)
@@ -143,7 +143,9 @@ def read_plain(path: Path) -> WholeDocument:
     try:
         text = read_regular_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: {describe_invalid_bytes(error)}. Save the file as UTF-8.") from error
+        raise DataError(
+            f"{path}: the file contains {describe_invalid_bytes(error)}. Save the file as UTF-8."
+        ) from error
     return WholeDocument(text.replace("\r\n", "\n").translate(REPAIRS))
 
 
@@ -177,10 +179,10 @@ def read_document(path: Path) -> WholeDocument:
     try:
         require_regular_file(path)
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise DataError(f"{path}: is larger than {MAX_FILE_BYTES:,} bytes. Split the file.")
+            raise DataError(f"{path}: the file is larger than {MAX_FILE_BYTES:,} bytes. Split the file.")
         whole = reader(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise DataError(f"{path}: the file cannot be read ({error.strerror or error})") from error
     reason = explain_illegible(whole.text)
     if reason is not None:
         raise NoTextError(f"{path}: no text can be extracted ({reason}). Use another copy.")

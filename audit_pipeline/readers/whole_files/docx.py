@@ -58,10 +58,10 @@ _PROPERTIES = "docProps/core.xml"
 _USUAL_MAIN_PART = "word/document.xml"
 _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 _CREATED = "{http://purl.org/dc/terms/}created"
-_COMMENTS = "comments"
-_PAGE_HEADS = "headers and footers"
-_DIAGRAMS = "charts and diagrams, which are not read"
-_OUTSIDE = "parts of the text outside the file"
+_COMMENTS = "comments are not read"
+_PAGE_HEADS = "headers and footers are not read"
+_DIAGRAMS = "charts and diagrams are not read"
+_OUTSIDE = "parts of the text outside the file are not read"
 _UNREAD_PARTS = {
     "comments": _COMMENTS,
     "header": _PAGE_HEADS,
@@ -83,21 +83,22 @@ def read_docx(path: Path) -> WholeDocument:
     content = path.read_bytes()
     if content.startswith(_LOCKED):
         raise NoTextError(
-            f"{path} is locked with a password, or is a renamed .doc file. Save it as .docx without a password."
+            f"{path}: the file is locked with a password, or is a renamed .doc file. Save it as .docx without a "
+            "password."
         )
     try:
         text, unread = _read_package(content, nesting=0)
         title, created = _read_properties(content)
     except _TooLargeError as error:
-        raise DataError(f"{path}: its XML is larger than {_MAX_XML:,} bytes, which is too large for a text") from error
+        raise DataError(f"{path}: the XML of the file is larger than {_MAX_XML:,} bytes. Split the file.") from error
     except _DAMAGE as error:
-        raise DataError(f"{path}: is damaged, or is not a Word file ({to_one_line(error)})") from error
+        raise DataError(f"{path}: the file is damaged or not a Word file ({to_one_line(error)})") from error
     unread_parts = describe_unread(unread, {EMBEDDED: "byte", _OUTSIDE: "file"})
     return WholeDocument(text, title, unread_parts, NO_LINES, parse_edition_dates([created]))
 
 
 class _TooLargeError(Exception):
-    """A file that unpacks to more than the maximum size."""
+    """An error for a file whose uncompressed XML exceeds the maximum size."""
 
 
 class _Part(NamedTuple):
@@ -149,7 +150,10 @@ def _find_part_path(parts: Mapping[str, _Part], kind: str) -> str | None:
 
 
 def _read_package(content: bytes, nesting: int) -> tuple[str, Counter[str]]:
-    """Return the text of a Word file, and the sizes of skipped parts by reason. ``nesting``: number of outer files."""
+    """Return the text of a Word file, and the size of the skipped parts by reason.
+
+    ``nesting`` is the number of Word files in which this file is embedded.
+    """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(member.file_size for member in archive.infolist() if _is_markup(member.filename)) > _MAX_XML:
             raise _TooLargeError

@@ -1,6 +1,6 @@
-"""Reader of EPUB files: their metadata, and their chapters as XHTML. The sizes of members are limited.
+"""Reader of EPUB files: their metadata, and their chapters as XHTML.
 
-Nothing is unpacked to disk. Copy-protected books are refused.
+The uncompressed sizes of files are limited. Nothing is unpacked to disk. Copy-protected books are refused.
 """
 
 from __future__ import annotations
@@ -92,13 +92,15 @@ def read_epub(file: Path | IO[bytes]) -> Epub:
     A chapter that is missing, outside the file, too long or not text is listed in ``problems`` with the reason.
 
     Raises:
-        EpubError: If nothing can be read: no zip file, no container, broken XML, copy protection, or too large.
+        EpubError: If the file is damaged, not an EPUB, copy-protected or too large, or if no chapter can be read.
         OSError: If the file cannot be opened.
     """
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise EpubError(f"is damaged, or is not an EPUB, because it is not a readable zip file ({error})") from error
+        raise EpubError(
+            f"the file is damaged or not an EPUB, because it is not a readable zip file ({error})"
+        ) from error
     with archive:
         return _read_package(_Members(archive))
 
@@ -122,19 +124,19 @@ class _Members:
             EpubError: If all members together are too large.
         """
         if name not in self:
-            raise _MemberError("is missing in the EPUB")
+            raise _MemberError("the file is missing in the EPUB")
         try:
             with self._archive.open(name) as member:
                 content = member.read(min(_MAX_MEMBER_BYTES, self._remaining) + 1)
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
             # zipfile raises RuntimeError if a file needs a password. If the compression is not supported, it raises
             # NotImplementedError, which is a subclass of RuntimeError.
-            raise _MemberError(f"damaged or locked ({error})") from error
+            raise _MemberError(f"the file is damaged or locked ({error})") from error
         self._remaining -= len(content)
         if self._remaining < 0:
-            raise EpubError(f"its uncompressed size exceeds {_MAX_UNPACKED_BYTES:,} bytes")
+            raise EpubError(f"the uncompressed size of the EPUB exceeds {_MAX_UNPACKED_BYTES:,} bytes")
         if len(content) > _MAX_MEMBER_BYTES:
-            raise _MemberError(f"its uncompressed size exceeds {_MAX_MEMBER_BYTES:,} bytes")
+            raise _MemberError(f"the uncompressed size of the file exceeds {_MAX_MEMBER_BYTES:,} bytes")
         return content
 
 
@@ -144,15 +146,15 @@ class _MemberError(Exception):
 
 def _read_package(members: _Members) -> Epub:
     if _CONTAINER not in members:
-        raise EpubError(f"is not an EPUB: {_CONTAINER} is missing")
+        raise EpubError(f"the file is not an EPUB, because {_CONTAINER} is missing")
     _refuse_protected(members)
     rootfile = next(_find_elements(_read_xml(members, _CONTAINER), "rootfile"), None)
     if rootfile is None:
-        raise EpubError(f"{_CONTAINER}: names no package file")
+        raise EpubError(f"{_CONTAINER} names no package file")
     try:
         package_path = _resolve_reference("", rootfile.get("full-path", ""))
     except _MemberError as error:
-        raise EpubError(f"{_CONTAINER}: the path of its package file is unusable ({error})") from error
+        raise EpubError(f"{_CONTAINER} has an unusable path of the package file: {error}") from error
     package = _read_xml(members, package_path)
     folder = posixpath.dirname(package_path)
     items: dict[str, Element] = {}
@@ -168,15 +170,15 @@ def _read_package(members: _Members) -> Epub:
         path = item_id or "itemref"
         try:
             if item_id not in items:
-                raise _MemberError("in the reading order, but not in the list of files")
+                raise _MemberError("the reading order contains this file, but the list of files does not")
             path = items[item_id].get("href", "")
             path = _resolve_reference(folder, path)
             if path in seen:
-                raise _MemberError("occurs twice in the reading order")
+                raise _MemberError("the file occurs twice in the reading order")
             seen.add(path)
             media_type = items[item_id].get("media-type", "").lower()
             if media_type not in _CHAPTER_TYPES:
-                raise _MemberError(f"not text but {media_type or 'of no type'}")
+                raise _MemberError(f"the type of the file is not text: {media_type or 'missing'}")
             markup = _decode_markup(members.read(path))
         except _MemberError as error:
             problems.append((path, str(error)))
@@ -187,7 +189,7 @@ def _read_package(members: _Members) -> Epub:
         chapters.append(Chapter(path, frozenset(roles), markup, style_sheets))
     problems += _find_unlisted_documents(items.values(), folder, seen)
     if not chapters:
-        message = "no chapter can be read"
+        message = "no chapter of the EPUB can be read"
         if problems:
             reasons = "; ".join(f"{path}: {problem}" for path, problem in problems[:2])
             message += f" ({reasons})"
@@ -212,7 +214,7 @@ def _find_unlisted_documents(items: Iterable[Element], folder: str, seen: set[st
             with suppress(_MemberError):
                 path = _resolve_reference(folder, item.get("href", ""))
                 if path not in seen:
-                    yield path, "not in the reading order"
+                    yield path, "the file is skipped, because it is not in the reading order"
 
 
 def _read_edition(package: Element) -> Dating | None:
@@ -233,7 +235,7 @@ def _read_edition(package: Element) -> Dating | None:
 
 
 def _read_style_sheets(members: _Members, items: Iterable[Element], folder: str) -> dict[str, str]:
-    """Return the style sheets of the book by path. Damaged ones are ignored, as e-book readers do."""
+    """Return the style sheets of the book by path. Damaged style sheets are ignored, as e-book readers do."""
     style_sheets = {}
     for item in items:
         if item.get("media-type", "").lower() == _STYLE_SHEET_TYPE:
@@ -249,7 +251,7 @@ def _refuse_protected(members: _Members) -> None:
     for entry in _find_elements(_read_xml(members, _ENCRYPTION), "EncryptedData"):
         methods = {method.get("Algorithm") for method in entry if _local_name(method) == "EncryptionMethod"}
         if not methods or not methods <= _FONT_SCRAMBLING:
-            raise EpubError(f"is copy-protected ({_ENCRYPTION}). Use a copy without protection.")
+            raise EpubError(f"the book is copy-protected ({_ENCRYPTION}). Use a copy without protection.")
 
 
 def _read_xml(members: _Members, name: str) -> Element:
@@ -259,9 +261,9 @@ def _read_xml(members: _Members, name: str) -> Element:
     except _MemberError as error:
         raise EpubError(f"{name}: {error}") from error
     except DefusedXmlException as error:
-        raise EpubError(f"{name}: defines entities or refers to other files, which an EPUB never needs") from error
+        raise EpubError(f"{name} defines entities or refers to other files, which is not allowed in an EPUB") from error
     except (ParseError, ValueError, LookupError) as error:
-        raise EpubError(f"{name}: broken XML ({error})") from error
+        raise EpubError(f"{name} is not valid XML ({error})") from error
     return root
 
 
@@ -286,12 +288,12 @@ def _resolve_reference(folder: str, reference: str) -> str:
     try:
         parts = urlsplit(reference.strip())
     except ValueError:
-        raise _MemberError("its address is invalid") from None
+        raise _MemberError("the address of the file is invalid") from None
     if parts.scheme or parts.netloc:
-        raise _MemberError("outside the EPUB (an address)")
+        raise _MemberError("the file is outside the EPUB")
     path = unquote(parts.path).replace("\\", "/")
     if not path:
-        raise _MemberError("without a path")
+        raise _MemberError("the address of the file has no path")
     return posixpath.normpath(posixpath.join(folder, path))
 
 
@@ -308,9 +310,11 @@ def _decode_markup(content: bytes) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:
-        raise _MemberError(describe_invalid_bytes(error, encoding.removesuffix("-sig").upper())) from error
+        raise _MemberError(
+            f"the file contains {describe_invalid_bytes(error, encoding.removesuffix('-sig').upper())}"
+        ) from error
     except LookupError as error:
-        raise _MemberError(f"in an unknown encoding, {encoding}") from error
+        raise _MemberError(f"the file has the unknown encoding {encoding}") from error
 
 
 def _find_elements(root: Element, name: str) -> Iterator[Element]:

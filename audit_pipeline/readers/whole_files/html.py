@@ -14,7 +14,7 @@ from bs4 import BeautifulSoup, NavigableString, PageElement, Tag, XMLParsedAsHTM
 
 from audit_pipeline.readers.charsets import decode_page_file
 from audit_pipeline.readers.whole_files.document import MEBIBYTE, NO_LINES, UNSEEN, WholeDocument, describe_unread
-from audit_pipeline.readers.whole_files.legible import REPAIRS
+from audit_pipeline.readers.whole_files.legibility import REPAIRS
 from audit_pipeline.readers.whole_files.visibility import StyleSheetReader, find_styles
 
 # Typesetters insert zero-width characters. They identify an edition, not a text.
@@ -35,10 +35,10 @@ _UNREAD_TAGS = """
 title script style audio video object iframe frameset button select datalist nav rp param
 """
 _NAMED_TAGS = {
-    "rt": "ruby annotations",
-    "svg": "drawings and formulas, which are not read",
-    "math": "drawings and formulas, which are not read",
-    "canvas": "drawings and formulas, which are not read",
+    "rt": "ruby annotations are not read",
+    "svg": "drawings and formulas are not read",
+    "math": "drawings and formulas are not read",
+    "canvas": "drawings and formulas are not read",
 }
 _BLOCK_TAGS = """
 address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure footer

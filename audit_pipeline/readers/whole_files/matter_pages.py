@@ -148,7 +148,7 @@ def describe_left_out_matter(
         chapters: Name and number of words of each chapter that is front or back matter.
     """
     problems: list[tuple[str, str]] = []
-    frame = ("frame of Project Gutenberg", book_lines.frame_words)
+    frame = ("header and licence of Project Gutenberg", book_lines.frame_words)
     matter: list[tuple[str, int]] = []
     total = 0
     for name, n_words in (*chapters, *book_lines.matter, frame):
@@ -162,7 +162,7 @@ def describe_left_out_matter(
             listed += f"; {len(matter) - _MAX_NAMED_PARTS:,} more"
         problems.append(("front and back matter", f"{total:,} words are skipped: {listed}"))
     for title, n_words in book_lines.other_books:
-        name = title or "without a title"
+        name = title or "a book without a title"
         reason = f"{name}, {n_words:,} words, is skipped. Save each book as a separate file."
         problems.append(("another book in the same file", reason))
     return tuple(problems)
@@ -183,7 +183,7 @@ def _remove_matter_pages(lines: Sequence[Line]) -> tuple[Sequence[Line], list[tu
     matter: list[tuple[str, int]] = []
     for number, page in enumerate(pages):
         if number in dropped:
-            matter.append((page.heading, page.words))
+            matter.append((page.heading, page.n_words))
         else:
             remaining += page.whole
     captions = count_words(lines) - count_words(without_illustrations)
@@ -246,8 +246,8 @@ class TextPage:
         return lines
 
     @cached_property
-    def words(self) -> int:
-        """Count the words."""
+    def n_words(self) -> int:
+        """Return the number of words."""
         return sum(map(count_text_words, self.lines))
 
     @cached_property
@@ -277,16 +277,16 @@ class TextPage:
     def has_sentences(self) -> bool:
         """Return True if at least half of the words are in lines that end with the end of a sentence."""
         n_words = sum(map(count_text_words, filter(_ends_sentence, self.lines)))
-        return 2 * n_words >= self.words
+        return 2 * n_words >= self.n_words
 
     @property
     def is_notice(self) -> bool:
         """Return True for credits, a transcriber's note, or a copyright page."""
-        if self.words <= _NOTE_WORDS and _TRANSCRIBER.match(self.text):
+        if self.n_words <= _NOTE_WORDS and _TRANSCRIBER.match(self.text):
             return True
-        if self.words <= _CREDITS_WORDS and _CREDITS.match(self.text):
+        if self.n_words <= _CREDITS_WORDS and _CREDITS.match(self.text):
             return True
-        has_copyright = self.words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(self.text) is not None
+        has_copyright = self.n_words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(self.text) is not None
         return has_copyright and not self.is_running_text
 
     @property
@@ -295,7 +295,7 @@ class TextPage:
 
         Such a page remains in a file in which no start mark ends the header.
         """
-        if self.words > _HEAD_WORDS or self.is_running_text:
+        if self.n_words > _HEAD_WORDS or self.is_running_text:
             return False
         n_fields = sum(_GUTENBERG_FIELD.match(line) is not None for line in self.lines)
         return n_fields >= _MIN_FIELDS or _GUTENBERG_HEAD.match(self.heading) is not None
@@ -363,10 +363,10 @@ def _find_front_matter(pages: Sequence[TextPage]) -> set[int]:
         elif page.is_contents or (is_in_contents and page.is_numbered_list):
             named.add(number)
             is_in_contents = True
-        elif page.words < RUNNING_WORDS and page.is_title_page:
+        elif page.n_words < RUNNING_WORDS and page.is_title_page:
             unnamed.add(number)
             is_in_contents = False
-        elif page.words >= RUNNING_WORDS or _CHAPTER.match(page.heading):
+        elif page.n_words >= RUNNING_WORDS or _CHAPTER.match(page.heading):
             return named | unnamed
         else:
             # This short page is text, such as verse. Title pages before it may be titles of poems, so they stay.

@@ -39,10 +39,10 @@ from audit_pipeline.readers.whole_files.document import (
     describe_unread,
     format_page_label,
 )
-from audit_pipeline.readers.whole_files.legible import REPAIRS, explain_illegible
+from audit_pipeline.readers.whole_files.legibility import REPAIRS, explain_illegible
 from audit_pipeline.readers.whole_files.pdf_visibility import remove_unseen_text
 
-_NO_TEXT = "no text on them, only pictures (a scan?) or nothing"
+_NO_TEXT = "these pages contain no text, only pictures (a scan?) or nothing"
 # The same first or last line of at least this number and this share of pages is a header or footer.
 _MIN_PAGES = 4
 _SHARE_OF_PAGES = 0.4
@@ -105,7 +105,7 @@ def read_pdf(path: Path) -> WholeDocument:
             readable_pages.append([])
     problems = tuple((f"{count:,} of {len(pages):,} pages", reason) for reason, count in lost.items())
     if lost.total() == len(pages):
-        reasons = "; ".join(f"{part}: {reason}" for part, reason in problems) or "no pages"
+        reasons = "; ".join(f"{part}: {reason}" for part, reason in problems) or "the file has no pages"
         raise NoTextError(f"{path}: no text can be extracted ({reasons}). Run text recognition first.")
     text, places = join_paragraphs(remove_running_heads(readable_pages))
     return WholeDocument(text, title, problems + describe_unread(unread), places, parse_edition_dates([created]))
@@ -122,10 +122,10 @@ def _open_document(path: Path) -> pdfium.PdfDocument:
         return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
         if error.err_code == pdfium_c.FPDF_ERR_PASSWORD:
-            raise NoTextError(f"{path}: is locked with a password. Use a copy without a password.") from error
+            raise NoTextError(f"{path}: the file is locked with a password. Use a copy without a password.") from error
         if error.err_code == pdfium_c.FPDF_ERR_SECURITY:
-            raise NoTextError(f"{path}: is copy-protected. Use a copy without protection.") from error
-        raise DataError(f"{path}: is damaged, or is not a PDF ({error})") from error
+            raise NoTextError(f"{path}: the file is copy-protected. Use a copy without protection.") from error
+        raise DataError(f"{path}: the file is damaged or not a PDF ({error})") from error
 
 
 def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) -> Iterator[str]:
@@ -134,8 +134,8 @@ def _read_pages(path: Path, document: pdfium.PdfDocument, unread: Counter[str]) 
     for number in range(len(document)):
         try:
             page = document[number]
-            text, letters_beside = _read_page_text(page, number, names)
-            unread[UNSEEN] += letters_beside
+            text, n_letters_outside = _read_page_text(page, number, names)
+            unread[UNSEEN] += n_letters_outside
             if text.strip() and remove_unseen_text(page):
                 seen, _ = _read_page_text(page, number, names)
                 unread[UNSEEN] += len("".join(text.split())) - len("".join(seen.split()))
@@ -231,11 +231,11 @@ class _PageText(NamedTuple):
 
     Attributes:
         text: The text on the page. Its lines end in line feeds.
-        letters_beside: The number of letters outside the page, which no reader sees.
+        n_letters_outside: The number of letters outside the page, which no reader sees.
     """
 
     text: str
-    letters_beside: int
+    n_letters_outside: int
 
 
 def _read_page_text(page: pdfium.PdfPage, number: int, names: _GlyphNames) -> _PageText:
@@ -248,26 +248,26 @@ def _read_page_text(page: pdfium.PdfPage, number: int, names: _GlyphNames) -> _P
     """
     text_page = page.get_textpage()
     text: str = text_page.get_text_bounded()
-    doubtful = _find_doubtful(text_page, text)
-    letters_beside = 0
+    doubtful = _find_doubtful_characters(text_page, text)
+    n_letters_outside = 0
     if len(text) != text_page.count_chars():
-        letters_beside = _count_letters(_read_letters(text_page, {})) - _count_letters(text)
+        n_letters_outside = _count_letters(_read_letters(text_page, {})) - _count_letters(text)
     # A lone \r may be TeX's code of the ligature fl, so it is not a line end.
     text = text.replace("\r\n", "\n")
     if doubtful:
-        known = _map_doubtful(text_page, doubtful, names.find_letters(number))
+        known = _map_doubtful_characters(text_page, doubtful, names.find_letters(number))
         # PDFium's text omits NUL and joins the characters around it. So the text is read letter by letter.
         if known or "\0" in doubtful.values():
             text = _read_letters(text_page, known).replace("\r\n", "\n")
     text_page.close()
-    return _PageText(text.translate(_ADOBE_LETTERS), max(letters_beside, 0))
+    return _PageText(text.translate(_ADOBE_LETTERS), max(n_letters_outside, 0))
 
 
 def _count_letters(text: str) -> int:
     return len("".join(text.replace("\0", "").split()))
 
 
-def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
+def _find_doubtful_characters(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
     """Return the characters whose letters PDFium may not know.
 
     These are control and private-use characters, and characters without an entry in their font's table.
@@ -298,7 +298,7 @@ def _find_doubtful(text_page: pdfium.PdfTextPage, text: str) -> dict[int, str]:
     return doubtful
 
 
-def _map_doubtful(
+def _map_doubtful_characters(
     text_page: pdfium.PdfTextPage, doubtful: Mapping[int, str], letters: Mapping[tuple[str, str], str]
 ) -> dict[int, str]:
     """Return the letters for the doubtful characters whose font or glyph name is known, by their number in PDFium."""
@@ -382,29 +382,29 @@ class _GlyphNames:
 
 def _iterate_fonts(holder: Any, nesting: int = 0) -> Iterator[Any]:
     """Yield the fonts in the resources of a page and of its forms."""
-    resources = _resolve(holder.get("/Resources")) or {}
-    for font in (_resolve(resources.get("/Font")) or {}).values():
-        yield _resolve(font)
-    for form in (_resolve(resources.get("/XObject")) or {}).values():
-        if nesting < _MAX_NESTED_FORMS and _resolve(form).get("/Subtype") == "/Form":
-            yield from _iterate_fonts(_resolve(form), nesting + 1)
+    resources = _dereference(holder.get("/Resources")) or {}
+    for font in (_dereference(resources.get("/Font")) or {}).values():
+        yield _dereference(font)
+    for form in (_dereference(resources.get("/XObject")) or {}).values():
+        if nesting < _MAX_NESTED_FORMS and _dereference(form).get("/Subtype") == "/Form":
+            yield from _iterate_fonts(_dereference(form), nesting + 1)
 
 
-def _resolve(item: Any) -> Any:
+def _dereference(item: Any) -> Any:
     return None if item is None else item.get_object()
 
 
 def _read_font_letters(font: Any) -> dict[tuple[str, str], str]:
     """Return the letters in the glyph names of a font, by the font's name and PDFium's character."""
-    encoding = _resolve(font.get("/Encoding"))
+    encoding = _dereference(font.get("/Encoding"))
     if not isinstance(encoding, dict) or "/Differences" not in encoding:
         return {}
-    table = _resolve(font.get("/ToUnicode"))
+    table = _dereference(font.get("/ToUnicode"))
     characters = {} if table is None else _read_unicode_map(table.get_data())
     font_name = _remove_subset_mark(str(font.get("/BaseFont", "")).lstrip("/"))
     letters: dict[tuple[str, str], str] = {}
     code = 0
-    for entry in _resolve(encoding["/Differences"]):
+    for entry in _dereference(encoding["/Differences"]):
         if isinstance(entry, int):
             code = int(entry)
             continue

@@ -1,8 +1,8 @@
 """Unseen text of a PDF page: text in the colour of its background, on a hidden layer, or painted over.
 
 The page is drawn with and without its text. If the area of a text looks the same both times, the text is unseen. This
-covers all reasons: colours of any colour space, layers, clipping, transparency. Two kinds of text are not removed:
-invisible text (render mode 3) and text below a picture. Both are the text layer of a scan.
+detects text that is unseen for any reason: its colour, a layer, clipping or transparency. Two kinds of text are not
+removed: invisible text (render mode 3) and text below a picture. Both kinds are usually the text layer of a scan.
 """
 
 from __future__ import annotations
@@ -94,23 +94,23 @@ def remove_unseen_text(page: pdfium.PdfPage) -> bool:
     areas: list[_Area] = []
     for order, item in enumerate(page.get_objects()):
         if _is_drawn_text(item):
-            texts.append(_describe(item, order))
+            texts.append(_build_text(item, order))
         area = _find_area(item, order)
         if area is not None:
             areas.append(area)
-    suspects = {_address(text.raw): text for text in texts if _is_suspect(text, areas)}
+    suspects = {_get_address(text.raw): text for text in texts if _is_suspect(text, areas)}
     if not suspects:
         return False
-    _find_boxes(page, suspects)
+    _set_boxes(page, suspects)
     unseen = []
     for text in _find_unseen(page, list(suspects.values())):
         if not _is_below_picture(text, areas):
             unseen.append(text)
-    _activate(unseen, is_active=False)
+    _set_active(unseen, is_active=False)
     return bool(unseen)
 
 
-def _address(raw: pdfium_c.FPDF_PAGEOBJECT) -> int:
+def _get_address(raw: pdfium_c.FPDF_PAGEOBJECT) -> int:
     return ctypes.cast(raw, ctypes.c_void_p).value or 0
 
 
@@ -122,12 +122,12 @@ def _is_drawn_text(item: pdfium.PdfObject) -> bool:
     return mode not in (pdfium_c.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium_c.FPDF_TEXTRENDERMODE_CLIP)
 
 
-def _describe(item: pdfium.PdfObject, order: int) -> _Text:
+def _build_text(item: pdfium.PdfObject, order: int) -> _Text:
     holders = _list_holders(item)
     layers = tuple(layer for layer in map(_find_layer, holders) if layer is not None)
     form = None
     if len(holders) > 1:
-        form = _address(holders[-1].raw)
+        form = _get_address(holders[-1].raw)
     return _Text(item.raw, order, layers, form, holders[-1].get_bounds(), _find_colour(item))
 
 
@@ -240,7 +240,7 @@ def _is_clipped(text: _Text) -> bool:
         if not points:
             continue
         columns, rows = zip(*points, strict=True)
-        if not _overlap((min(columns), min(rows), max(columns), max(rows)), text.bounds):
+        if not _do_boxes_overlap((min(columns), min(rows), max(columns), max(rows)), text.bounds):
             return True
     return False
 
@@ -253,19 +253,22 @@ def _find_centre(box: _Box) -> tuple[float, float]:
     return (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
 
 
-def _overlap(box: _Box, other: _Box) -> bool:
+def _do_boxes_overlap(box: _Box, other: _Box) -> bool:
     return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
-def _find_boxes(page: pdfium.PdfPage, texts: dict[int, _Text]) -> None:
-    """Set the boxes of text objects from their letters, which are in units of the page, even within forms."""
+def _set_boxes(page: pdfium.PdfPage, texts: dict[int, _Text]) -> None:
+    """Set the boxes of text objects from the boxes of their letters.
+
+    PDFium returns the boxes of letters in units of the page, also for letters within forms.
+    """
     text_page = page.get_textpage()
     edges = [ctypes.c_double() for _ in range(4)]
     for number in range(text_page.count_chars()):
         raw = pdfium_c.FPDFText_GetTextObject(text_page.raw, number)
         if not raw:
             continue
-        text = texts.get(_address(raw))
+        text = texts.get(_get_address(raw))
         if text is None or not pdfium_c.FPDFText_GetCharBox(text_page.raw, number, *edges):
             continue
         left, right, bottom, top = (edge.value for edge in edges)
@@ -294,18 +297,18 @@ def _find_unseen(page: pdfium.PdfPage, texts: Sequence[_Text]) -> list[_Text]:
         groups.setdefault(key, []).append(text)
     if not groups or scale < _MIN_SCALE:
         return unseen
-    with_all = _draw(page, scale)
+    with_all = _draw_page(page, scale)
     for group in groups.values():
-        _activate(group, is_active=False)
-        without = _draw(page, scale)
-        _activate(group, is_active=True)
+        _set_active(group, is_active=False)
+        without = _draw_page(page, scale)
+        _set_active(group, is_active=True)
         differences = (np.maximum(without, with_all) - np.minimum(without, with_all)).max(axis=2) > _UNSEEN_DIFFERENCE
         counts = np.pad(differences.cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
-        unseen += [text for text in group if text.box and not _count_within(page, counts, text.box)]
+        unseen += [text for text in group if text.box and not _count_differences(page, counts, text.box)]
     return unseen
 
 
-def _draw(page: pdfium.PdfPage, scale: float) -> npt.NDArray[np.uint8]:
+def _draw_page(page: pdfium.PdfPage, scale: float) -> npt.NDArray[np.uint8]:
     """Return the page as an array of shape (height, width, 3)."""
     bitmap = page.render(scale=scale, may_draw_forms=False, draw_annots=False)
     pixels: npt.NDArray[np.uint8] = bitmap.to_numpy()[:, :, :3].copy()
@@ -313,7 +316,7 @@ def _draw(page: pdfium.PdfPage, scale: float) -> npt.NDArray[np.uint8]:
     return pixels
 
 
-def _count_within(page: pdfium.PdfPage, counts: npt.NDArray[np.int_], box: _Box) -> int:
+def _count_differences(page: pdfium.PdfPage, counts: npt.NDArray[np.int_], box: _Box) -> int:
     """Count the differing pixels in a box.
 
     Args:
@@ -344,6 +347,6 @@ def _is_below_picture(text: _Text, areas: Sequence[_Area]) -> bool:
     return any(area.is_picture and area.order > text.order and _contains(area.bounds, *centre) for area in areas)
 
 
-def _activate(texts: Iterable[_Text], *, is_active: bool) -> None:
+def _set_active(texts: Iterable[_Text], *, is_active: bool) -> None:
     for text in texts:
         pdfium_c.FPDFPageObj_SetIsActive(text.raw, is_active)

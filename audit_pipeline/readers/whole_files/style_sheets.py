@@ -76,7 +76,7 @@ def parse_sheet(sheet: str) -> tuple[Rule, ...]:
 
 
 @lru_cache(maxsize=4096)
-def parse_inline(style: str) -> tuple[tuple[str, str, bool], ...]:
+def parse_style_attribute(style: str) -> tuple[tuple[str, str, bool], ...]:
     """Return the declarations of a style attribute as in :class:`Rule`."""
     return _read_declarations(tinycss2.parse_component_value_list(style))
 

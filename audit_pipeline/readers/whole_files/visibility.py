@@ -1,6 +1,6 @@
 """Styles of a web page or chapter: text that no reader sees, and text with preserved line breaks.
 
-The page is rendered on a screen of 1280 by 800 pixels, without scripts and without the network. Rules are applied in
+The styles are those for a screen of 1280 by 800 pixels, without scripts and without the network. Rules are applied in
 the order of the CSS cascade: importance, specificity, position. docs/input-files.md lists the kinds of unseen text.
 
 style_sheets.py parses the rules. The cascade is written here, because no library computes it without a browser.
@@ -22,7 +22,7 @@ from audit_pipeline.readers.whole_files import style_sheets
 StyleSheetReader: TypeAlias = Callable[[str], str | None]
 """A function that returns the text of a style sheet by its address in the page, or None if it is missing."""
 
-# These elements count as visible even if styles hide them, because a script shows them later.
+# These elements count as visible even if styles hide them, because a script usually shows them later.
 _ROOTS = frozenset(("html", "body"))
 _NEVER_SHOWN = frozenset(("noscript", "template"))
 _LINES_TAGS = frozenset(("pre", "textarea", "listing", "xmp", "plaintext"))
@@ -35,7 +35,7 @@ _CLIPPED = re.compile(
     r"|inset\(\s*(?:50|[5-9]\d|100)%\s*\)|circle\(\s*0(?:px|%)?\s*\)"
 )
 _TINY_PIXELS = 1
-# The largest size without room for text, by unit. For other units it is 0.
+# The maximum size of an element that has no room for text, by unit. The maximum for other units is 0.
 _UNIT_SIZES = {"px": 1, "pt": 0.75}
 # A font size has a unit or is 0. A font weight has no unit and is not 0.
 _FONT_SIZE = re.compile(r"(?:^|\s)(0|(?:\d+\.?\d*|\.\d+)(?:px|pt|em|rem|ex|ch|cm|mm|in|%|vw|vh))(?=[\s/])")
@@ -113,7 +113,7 @@ class _State:
             return True
         if self.colour is None or self.background is None:
             return False
-        return _are_alike(self.colour, self.background)
+        return _are_similar(self.colour, self.background)
 
 
 @dataclass
@@ -138,9 +138,11 @@ class _Cascade:
         index = style_sheets.ElementIndex(self.page)
         for order, rule in enumerate(rules):
             for element in index.select(rule):
-                self._declare(element, rule.declarations, rule.specificity, order)
+                self._store_declarations(element, rule.declarations, rule.specificity, order)
         for element in self.page.find_all(style=True):
-            self._declare(element, style_sheets.parse_inline(str(element["style"])), _INLINE, len(rules))
+            self._store_declarations(
+                element, style_sheets.parse_style_attribute(str(element["style"])), _INLINE, len(rules)
+            )
 
     def _collect_sheets(self) -> Iterator[str]:
         """Yield the texts of the page's style sheets in their order. Imported sheets precede their importer."""
@@ -179,7 +181,7 @@ class _Cascade:
                     sheets.insert(0, imported)
         yield from sheets
 
-    def _declare(
+    def _store_declarations(
         self,
         element: Tag,
         declarations: Iterable[tuple[str, str, bool]],
@@ -359,7 +361,7 @@ def _parse_colour(value: str) -> tuple[_Colour, float] | None:
     return (red, green, blue), float(parsed.alpha)
 
 
-def _are_alike(one: _Colour, other: _Colour) -> bool:
+def _are_similar(one: _Colour, other: _Colour) -> bool:
     return all(abs(first - second) <= _SAME_COLOUR for first, second in zip(one, other, strict=True))
 
 

@@ -2,9 +2,9 @@
 
 Each subfolder may have its own metadata file for the files in it and below it.
 
-If only the year of a book is known, it may have been published on any day of that year. Then ``published`` is the last
-day: the book is a member only if the whole year is before the cutoff. ``earliest`` is the first day: the book is a
-non-member only if the whole year is after the cutoff.
+If only the year of a book is known, the book may have been published on any day of the year. ``published`` is then the
+last day, so that members are published before the cutoff with certainty. ``earliest`` is the first day, so that
+non-members are published after the cutoff with certainty.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from audit_pipeline.readers.text_rows import UnusableRowError, explain_invalid_u
 from audit_pipeline.readers.whole_files.book_matter import extract_book_text
 from audit_pipeline.readers.whole_files.document import WholeDocument
 from audit_pipeline.readers.whole_files.epub import EpubError, read_epub
-from audit_pipeline.readers.whole_files.legible import explain_illegible
+from audit_pipeline.readers.whole_files.legibility import explain_illegible
 from audit_pipeline.readers.whole_files.matter_pages import remove_front_and_back_matter
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.local_files import walk_files
@@ -34,7 +34,7 @@ DATE_KIND = "first publication"
 ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "iso-8859-1": "latin-1"}
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")
 
-_OTHER_FILE = f"its format is not one of {', '.join(BOOK_FILES)}"
+_OTHER_FILE = f"the file format is not one of {', '.join(BOOK_FILES)}"
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _YEAR_IN_PROSE = re.compile(r"(?<!\d)(?<!\d[.,])(?<![£$])(?:1[0-9]|20)\d\d(?![\d%]|,\d)")
 
@@ -44,7 +44,7 @@ class BookEntry:
     """A row of a metadata file.
 
     Attributes:
-        location: The location of the row.
+        location: The location of the row, such as books.csv:3.
         key: The name of the book's file, or its number in the catalogue of Project Gutenberg.
         dating: The date of first publication.
         title: The title, or None if it is missing in the row. The fields below are None if missing, too.
@@ -52,7 +52,7 @@ class BookEntry:
         language: The language (ISO 639).
         licence: The licence.
         url: The address.
-        group: The group of dependent books.
+        group: The name of a group of books that are not independent, such as the volumes of a work.
         encoding: The encoding of a .txt file.
     """
 
@@ -101,7 +101,7 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
             earlier_entry = entries.setdefault(entry.key, entry)
             if earlier_entry is not entry:
                 raise UnusableDocumentError(
-                    f"an earlier row describes the same book and is used: {earlier_entry.location}"
+                    f"this row is skipped, because an earlier row describes the same book: {earlier_entry.location}"
                 )
         except (UnusableDocumentError, UnusableRowError) as unusable:
             key = row.values.get(key_column)
@@ -115,13 +115,13 @@ def read_metadata(path: Path, key_column: str) -> list[BookEntry | LeftOut]:
 def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -> BookEntry:
     key = (read_name(values, key_column) or "").strip()
     if not key:
-        raise UnusableDocumentError(f"column '{key_column}' is empty")
+        raise UnusableDocumentError(f"the column '{key_column}' is empty")
     try:
         dating = parse_dating(values.get("published"))
     except UnreadableDateError as error:
-        raise UnusableDocumentError(f"'published': {error}. {DATE_ADVICE}") from error
+        raise UnusableDocumentError(f"the column 'published' cannot be read: {error}. {DATE_ADVICE}") from error
     if dating is None:
-        raise UnusableDocumentError("no date of first publication. Fill in 'published'.")
+        raise UnusableDocumentError("the column 'published' is empty. Enter the date of first publication.")
     fields: dict[str, str | None] = {}
     for column in COLUMNS:
         if column != "published":
@@ -129,7 +129,7 @@ def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -
             fields[column] = None if name is None else name.strip()
     language = fields["language"]
     if language is not None and not _LANGUAGE.fullmatch(language):
-        raise UnusableDocumentError(f"'language' is not an ISO 639 code such as en: {language!r}")
+        raise UnusableDocumentError(f"the column 'language' must contain an ISO 639 code such as en, not {language!r}")
     return BookEntry(location=location, key=key, dating=dating, **fields)
 
 
@@ -146,7 +146,9 @@ def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> 
         licence: The licence of books whose entry has none.
     """
     if not folder.is_dir():
-        yield MissingPart(collection, f"{folder}: no such folder", collection)
+        yield MissingPart(
+            collection, f"{folder}: there is no such folder. Correct books.folder in config/sources.yaml.", collection
+        )
         return
     files: dict[str, Path] = {}
     for name, path, refusal in walk_files(folder):
@@ -164,7 +166,12 @@ def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> 
         if name in files:
             yield from _read_book(name, files[name], entry, collection, language, licence)
         else:
-            yield MissingPart(name, f"{entry.location} describes this file, but the file is missing", collection, name)
+            yield MissingPart(
+                name,
+                f"{entry.location} describes this file, but the file is missing. Add the file, or remove the row.",
+                collection,
+                name,
+            )
     for name in sorted(files.keys() - entries):
         if files[name].name not in METADATA_FILES:
             yield LeftOut(name, _explain_file_without_entry(files[name]))
@@ -172,7 +179,9 @@ def fetch_folder(folder: Path, collection: str, language: str, licence: str) -> 
 
 def _explain_file_without_entry(path: Path) -> str:
     if path.suffix.lower() in BOOK_FILES:
-        return f"no entry in {' or '.join(METADATA_FILES)} has its date of publication"
+        return (
+            f"no row of {' or '.join(METADATA_FILES)} has the date of this book. Add a row with 'file' and 'published'."
+        )
     return _OTHER_FILE
 
 
@@ -182,7 +191,7 @@ def _read_book(
     try:
         whole = _read_book_file(path, entry)
     except OSError as error:
-        yield MissingPart(name, f"cannot be read ({error.strerror or error})", collection, name)
+        yield MissingPart(name, f"the file cannot be read ({error.strerror or error})", collection, name)
     except UnusableDocumentError as unusable:
         yield LeftOut(name, str(unusable))
     else:
@@ -233,7 +242,7 @@ def require_book_text(text: str) -> str:
         UnusableDocumentError: If the text is empty or unreadable.
     """
     if not text.strip():
-        raise UnusableDocumentError("it has no text besides front and back matter")
+        raise UnusableDocumentError("the book has no text apart from front and back matter")
     problem = explain_invalid_unicode(text) or explain_illegible(text)
     if problem is not None:
         raise UnusableDocumentError(problem)
@@ -251,12 +260,14 @@ def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
         UnusableDocumentError: If the file has another encoding or is binary.
     """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise UnusableDocumentError("in UTF-16; save it as UTF-8")
+        raise UnusableDocumentError("the file is in UTF-16. Save it as UTF-8.")
     try:
         text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
         raise UnusableDocumentError(
-            f"{describe_invalid_bytes(error)}. Save it as UTF-8, or write latin-1 in the column 'encoding'."
+            f"the file contains {describe_invalid_bytes(error)}. Save it as UTF-8, or enter latin-1 in the column "
+            "'encoding' of "
+            "its row."
         ) from error
     return clean_book_text(text)
 
@@ -268,7 +279,9 @@ def clean_book_text(text: str) -> str:
         UnusableDocumentError: If the text contains a zero byte, so that the file is binary.
     """
     if "\x00" in text:
-        raise UnusableDocumentError(f"it contains a zero byte at character {text.index(chr(0))}, so it is not a text")
+        raise UnusableDocumentError(
+            f"the file contains a zero byte (after {text.index(chr(0))} characters), so it is not a text file"
+        )
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -293,11 +306,11 @@ def _iterate_entries(
             described = (PurePosixPath(name).parent / path).as_posix()
             problem = None
             if path.is_absolute() or ".." in path.parts or not path.parts:
-                problem = "'file' does not name a file in the folder of the metadata file or below it"
+                problem = "the column 'file' must contain the path of a file below the folder of the metadata file"
             elif item.encoding is not None and item.encoding.lower() not in ENCODINGS:
-                problem = f"'encoding' must be utf-8 or latin-1, not {item.encoding!r}"
+                problem = f"the column 'encoding' must contain utf-8 or latin-1, not {item.encoding!r}"
             elif locations.setdefault(described, item.location) != item.location:
-                problem = f"an earlier row describes the same file: {locations[described]}"
+                problem = f"this row is skipped, because an earlier row describes the same file: {locations[described]}"
             if problem:
                 yield LeftOut(f"{item.location} ({item.key})", problem)
             else:
@@ -305,7 +318,7 @@ def _iterate_entries(
 
 
 def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
-    """Return the book without front and back matter."""
+    """Read a book file, and return its text without front and back matter."""
     require_regular_file(path)
     if path.suffix.lower() == ".epub":
         try:

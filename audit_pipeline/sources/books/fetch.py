@@ -35,7 +35,7 @@ _ABSENT = frozenset((403, 404, 410))
 _COLUMNS = ("Text#", "Type", "Title", "Language", "Authors", "Subjects", "Bookshelves")
 _PAGE = "https://www.gutenberg.org/ebooks/{id}"
 _ORIGINAL = re.compile(r"^Original publication:[ \t]*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE | re.IGNORECASE)
-_LIFE = re.compile(r",?\s*(?:\d{1,4}\??\s*(?:BCE?)?\s*-|-\s*\d{1,4}|active |approximately ).*\Z|\s*\[.*\Z")
+_YEARS_AND_ROLE = re.compile(r",?\s*(?:\d{1,4}\??\s*(?:BCE?)?\s*-|-\s*\d{1,4}|active |approximately ).*\Z|\s*\[.*\Z")
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def fetch_gutenberg(
 def _fetch_text(client: PoliteClient, number: int, mirror: str) -> FetchedPage:
     """Fetch a book's text from the first existing address of a mirror.
 
-    The addresses are in the mirror's cache, then in the folders of the old layout (book 1342 is in 1/3/4). The next
-    address is tried only if the server reports that the file is missing.
+    The first address is in the mirror's cache. Two more addresses are in the folders of the old layout, in which the
+    book 1342 is in 1/3/4/1342. The next address is tried only if the server reports that the file is missing.
     """
     folder = f"{mirror}/{'/'.join(str(number)[:-1]) or '0'}/{number}/{number}"
     for address in (f"{mirror}/cache/epub/{number}/pg{number}.txt", f"{folder}-0.txt"):
@@ -117,12 +117,18 @@ def read_catalogue(text: str) -> Iterator[CatalogueBook | LeftOut]:
     missing_columns = [column for column in _COLUMNS if column not in (reader.fieldnames or ())]
     if missing_columns:
         listed = ", ".join(missing_columns)
-        raise SourceError(f"this is not the catalogue of Project Gutenberg: it has no column {listed}")
+        raise SourceError(
+            f"the catalogue of Project Gutenberg lacks these columns: {listed}. Check books.gutenberg.catalogue in "
+            "config/sources.yaml."
+        )
     try:
         for row in reader:
             if None in row or None in row.values() or not re.fullmatch(r"[0-9]{1,9}", row["Text#"].strip()):
                 fields = ", ".join(filter(None, row.values()))[:80]
-                yield LeftOut(f"pg_catalog.csv:{reader.line_num}", f"not a row of the catalogue: {fields}")
+                yield LeftOut(
+                    f"pg_catalog.csv:{reader.line_num}",
+                    f"the row has a wrong number of fields or no book number: {fields}",
+                )
             else:
                 yield _build_catalogue_book(row)
     except csv.Error as error:
@@ -134,15 +140,15 @@ def _build_catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
         number=int(row["Text#"]),
         kind=row["Type"].strip(),
         title=" ".join(row["Title"].split()) or f"Project Gutenberg {row['Text#'].strip()}",
-        # The field is ``Austen, Jane, 1775-1817``. Years and role are removed.
-        author=_LIFE.sub("", next(iter(_split_field(row["Authors"])), "")).strip(" ,") or None,
-        languages=_split_field(row["Language"]),
-        subjects=_split_field(row["Subjects"]),
-        bookshelves=_split_field(row["Bookshelves"]),
+        # Years and role are removed from fields such as ``Austen, Jane, 1775-1817``.
+        author=_YEARS_AND_ROLE.sub("", next(iter(_split_catalogue_field(row["Authors"])), "")).strip(" ,") or None,
+        languages=_split_catalogue_field(row["Language"]),
+        subjects=_split_catalogue_field(row["Subjects"]),
+        bookshelves=_split_catalogue_field(row["Bookshelves"]),
     )
 
 
-def _split_field(field: str) -> tuple[str, ...]:
+def _split_catalogue_field(field: str) -> tuple[str, ...]:
     parts = [" ".join(part.split()) for part in field.split(";")]
     return tuple(filter(None, parts))
 
@@ -178,7 +184,9 @@ def choose_books(
             if book is not None and book.kind == "Text":
                 selected.append(book)
             else:
-                reason = f"its kind is {book.kind}, not Text" if book else "not in the catalogue"
+                reason = "the catalogue contains no book with this number"
+                if book is not None:
+                    reason = f"the kind of this book is {book.kind}, but only the kind Text can be read"
                 left_out.append(LeftOut(f"{settings.collection} {number}", reason))
     else:
         selected = [book for book in books.values() if _is_selected(book, settings)]
@@ -194,19 +202,22 @@ def _is_selected(book: CatalogueBook, settings: GutenbergSettings) -> bool:
         return False
     if settings.languages and not set(book.languages) & set(settings.languages):
         return False
-    has_subject = _contains_any_name(book.subjects, settings.subjects)
-    return has_subject and _contains_any_name(book.bookshelves, settings.bookshelves)
+    has_subject = _contains_any_selected(book.subjects, settings.subjects)
+    return has_subject and _contains_any_selected(book.bookshelves, settings.bookshelves)
 
 
-def _contains_any_name(names: Iterable[str], selected: Sequence[str]) -> bool:
-    """Return True if a name contains one of the selected texts in any case, or if none is selected."""
+def _contains_any_selected(names: Iterable[str], selected: Sequence[str]) -> bool:
+    """Return True if a name contains one of the selected texts, ignoring case, or if no text is selected."""
     return not selected or any(part.lower() in name.lower() for name in names for part in selected)
 
 
-def dating_from_gutenberg_text(text: str) -> Dating | None:
-    """Return the date of the work in the line ``Original publication:`` of a text's header, or None.
+def parse_gutenberg_dating(text: str) -> Dating | None:
+    """Parse the date of the work in the line ``Original publication:`` of a text's header.
 
-    The line names place, publisher and year. If it contains several years (a reprint), the dating covers all of them.
+    The line names place, publisher and year. If it contains several years, the interval covers all of them.
+
+    Returns:
+        The interval of days, or None if there is no such line or no year in it.
     """
     line = _ORIGINAL.search(find_gutenberg_head(text))
     if line is None:
@@ -219,10 +230,10 @@ def _build_items(
 ) -> Iterator[FetchedItem]:
     """Yield the book, and the skipped parts of its text."""
     text = book_folder.clean_book_text(page.text())
-    dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
+    dating = entry.dating if entry is not None else parse_gutenberg_dating(text)
     if dating is None:
         raise UnusableDocumentError(
-            "its text has no year of first publication. Add the year to the file of books.dates."
+            "the header of the text has no year of first publication. Add the year to the file that books.dates names."
         )
     name = str(book.number)
     is_copyrighted = "copyrighted project gutenberg" in find_gutenberg_head(text).lower()
@@ -248,7 +259,8 @@ def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[Fetche
     """Yield the books of the user's folder and of Project Gutenberg.
 
     ``published`` is the last possible day of the first publication. ``earliest`` is the first possible day if only the
-    year or the month is known. If the file of dates is broken, Project Gutenberg's earlier documents stay.
+    year or the month is known. If the file of dates is broken, no book of Project Gutenberg is fetched, and the stored
+    documents stay.
 
     Args:
         settings: The settings of the source.
@@ -264,7 +276,7 @@ def fetch_documents(settings: BooksSettings, downloads: Path) -> Iterator[Fetche
         if settings.dates is not None:
             dated = book_folder.read_metadata(settings.dates, "id")
     except DataError as error:
-        yield MissingPart(f"{library.collection}: the dates", str(error), library.collection)
+        yield MissingPart(f"{library.collection}: the file of dates", str(error), library.collection)
         return
     yield from (row for row in dated if isinstance(row, LeftOut))
     entries = {row.key: row for row in dated if isinstance(row, book_folder.BookEntry)}

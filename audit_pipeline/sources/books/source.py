@@ -22,20 +22,28 @@ class GutenbergSettings(SourceSection):
     """The settings for Project Gutenberg: the selection of books, and the mirror to fetch them from."""
 
     mirror: Url | None = Field(
-        default=None, description="base address of a mirror of Project Gutenberg; None: no book is fetched"
+        default=None, description="base address of a mirror of Project Gutenberg; None: nothing is fetched"
     )
-    catalogue: Url = Field(default=GUTENBERG_CATALOGUE, description="address of the catalogue, a .csv")
+    catalogue: Url = Field(default=GUTENBERG_CATALOGUE, description="address of the catalogue of books, a .csv file")
     ids: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        default=(), description="numbers of books; empty: languages, subjects and bookshelves select them"
+        default=(), description="numbers of the books to fetch; empty: languages, subjects and bookshelves select books"
     )
-    languages: tuple[Language, ...] = Field(default=("en",), description="only books in these languages")
-    subjects: tuple[Text, ...] = Field(default=(), description="only books with one of these subjects")
-    bookshelves: tuple[Text, ...] = Field(default=(), description="only books on one of these bookshelves")
-    limit: Annotated[int, Field(ge=1)] = Field(default=100, description="maximum number of books")
+    languages: tuple[Language, ...] = Field(
+        default=("en",), description="fetch books in these languages; empty: all languages"
+    )
+    subjects: tuple[Text, ...] = Field(
+        default=(), description="fetch books whose subjects contain one of these texts; empty: all subjects"
+    )
+    bookshelves: tuple[Text, ...] = Field(
+        default=(), description="fetch books whose bookshelves contain one of these texts; empty: all bookshelves"
+    )
+    limit: Annotated[int, Field(ge=1)] = Field(
+        default=100, description="maximum number of books; further books are skipped and counted"
+    )
     seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
         default=2.0, description="pause between two requests, in seconds"
     )
-    collection: Collection = Field(default="gutenberg", description="name of these books")
+    collection: Collection = Field(default="gutenberg", description="name of the collection of these books")
 
 
 class BooksSettings(SourceSection):
@@ -46,9 +54,10 @@ class BooksSettings(SourceSection):
 
     folder: Path | None = Field(
         default=None,
-        description="a folder of .txt and .epub files, with a metadata file books.csv or books.jsonl",
+        description="a folder of .txt and .epub files with a metadata file books.csv or books.jsonl; None: no folder "
+        "is read",
     )
-    collection: Collection = Field(default="books", description="name of the books in the folder")
+    collection: Collection = Field(default="books", description="name of the collection of the books in the folder")
     language: Language = Field(
         default="en", description="language of the folder's books without a language in the metadata file"
     )
@@ -57,14 +66,17 @@ class BooksSettings(SourceSection):
     )
     dates: Path | None = Field(
         default=None,
-        description="a .csv or .jsonl file with the columns id and published: dates of Project Gutenberg's books",
+        description="a .csv or .jsonl file with the numbers (column 'id') and dates (column 'published') of Project "
+        "Gutenberg's books; None: only books whose text contains its year are used",
     )
     contact: Text | None = Field(
         default=None,
         description="your e-mail address or web page, so that Project Gutenberg can reach you; it is sent with every "
         "request, and required for its books",
     )
-    gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
+    gutenberg: GutenbergSettings = Field(
+        default=GutenbergSettings(), description="selection and address of Project Gutenberg's books"
+    )
 
     @property
     def missing_setting(self) -> str | None:
@@ -77,7 +89,7 @@ class BooksSettings(SourceSection):
         if self.folder is None and self.gutenberg.mirror is None:
             return (
                 f"set books.folder in config/{FILE_NAME} to a folder of .txt and .epub files with a books.csv, "
-                "or books.gutenberg.mirror and books.contact"
+                "or set books.gutenberg.mirror and books.contact for books of Project Gutenberg"
             )
         return None
 

@@ -24,7 +24,7 @@ _MAX_ROUNDS = 8
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _HAN_CHARACTER = re.compile(f"[{_HAN}]")
-# Spaces around Chinese punctuation and full-width forms are artefacts, too.
+# Spaces next to Han characters, Chinese punctuation and full-width forms are artefacts of conversion.
 _CHINESE = rf"{_HAN}\u3001-\u301f\uff01-\uff5e\u201c\u201d\u2018\u2019\u2014\u2026"
 _SPACE_IN_CHINESE = re.compile(f"(?<=[{_CHINESE}]) +(?=[{_CHINESE}])")
 
@@ -46,35 +46,37 @@ _PAGE_FURNITURE = re.compile(
     r"|第? ?\d{1,3} ?/ ?\d{1,3} ?页) ?$\n?",
     re.MULTILINE,
 )
-# Removed are control, format (zero-width, direction), private-use and surrogate characters, and U+FFFD, the mark of a
-# lost character.
+# The cleaning removes control, format (zero-width, direction), private-use and surrogate characters. It also removes
+# U+FFFD, which replaces a lost character.
 _DROPPED_CATEGORIES = frozenset(("Cc", "Cf", "Co", "Cs"))
 _KEPT_CONTROLS = "\n\t"
 _LOST_CHARACTER = 0xFFFD
 
 
 class CleaningRules(SourceSection):
-    """Parameters of the cleaning. The default thresholds are those of EvalWeb."""
+    """The settings of the cleaning of Chinese texts. The default thresholds are those of EvalWeb."""
 
     repeated_line_from: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        default=10, description="repeated lines of at least this number of characters are removed; None: all are kept"
+        default=10,
+        description="minimum length of lines whose repetitions are removed, in characters; None: none is removed",
     )
     more_than_characters: Annotated[int, Field(ge=0, strict=True)] = Field(
-        default=200, description="a text of at most this number of characters is skipped"
+        default=200, description="a text is skipped if it has at most this number of characters"
     )
     mean_line: Annotated[float, Field(ge=0)] = Field(
-        default=10, description="a text whose lines have fewer characters on average is skipped"
+        default=10, description="a text is skipped if its lines have fewer characters on average"
     )
     chinese_share: Share = Field(
-        default=0.3, description="a text with a smaller share of Chinese characters is skipped"
+        default=0.3, description="a text is skipped if its share of Chinese characters is smaller (0 to 1)"
     )
     repeated_share: Share = Field(
-        default=0.5, description="a text with a larger share of repeated 13-character sequences is skipped"
+        default=0.5,
+        description="a text is skipped if a larger share of its 13-character sequences is repeated (0 to 1)",
     )
 
 
 class NestedMarkupError(Exception):
-    """An error for a text with more than eight layers of escaped markup, which is not cleaned."""
+    """An error for a text with more than eight layers of escaped markup. Such a text cannot be cleaned."""
 
 
 class _KeptCharacters(dict[int, int | None]):
@@ -138,42 +140,44 @@ def clean(text: str, rules: CleaningRules) -> str:
         text = remove_repeated_lines(text, rules.repeated_line_from)
         if text == before:
             return text
-    raise NestedMarkupError(f"markup within markup: more than {_MAX_ROUNDS} layers")
+    raise NestedMarkupError(f"the text has more than {_MAX_ROUNDS} layers of markup within markup")
 
 
 def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:
-    """Return the first rule that a cleaned text breaks, as 'rule: detail', or None if it breaks no rule.
+    """Return a message about the first rule that a cleaned text breaks, or None if it breaks no rule.
 
     Args:
         text: The cleaned text.
         rules: The rules.
-        body: The part of the text that is searched for repetitions. By default the whole text. The claims of a patent
-            must repeat its description by law, so that their repetitions are no sign of a bad text.
+        body: The part of the text that is searched for repetitions. By default the whole text. By law, the claims of a
+            patent repeat its description. So they should not be part of ``body``.
     """
     length = len(text)
     if length <= rules.more_than_characters:
-        return f"{rules.more_than_characters} characters or fewer: {length}"
+        return f"the text has only {length} characters; more than {rules.more_than_characters} are required"
     mean = length / (text.count("\n") + 1)
     if mean < rules.mean_line:
-        return f"lines of fewer than {rules.mean_line:g} characters on average: {mean:.1f}"
-    chinese = chinese_share(text)
+        return f"the lines have only {mean:.1f} characters on average; at least {rules.mean_line:g} are required"
+    chinese = compute_chinese_share(text)
     if chinese < rules.chinese_share:
-        return f"fewer than {rules.chinese_share:.0%} Chinese characters: {chinese:.0%}"
-    repeated = repeated_share(text if body is None else body)
+        return f"only {chinese:.0%} of the characters are Chinese; at least {rules.chinese_share:.0%} are required"
+    repeated = compute_repeated_share(text if body is None else body)
     if repeated > rules.repeated_share:
-        return f"more than {rules.repeated_share:.0%} of its 13-character sequences repeat: {repeated:.0%}"
+        return (
+            f"{repeated:.0%} of the 13-character sequences are repeated; at most {rules.repeated_share:.0%} are allowed"
+        )
     return None
 
 
-def chinese_share(text: str) -> float:
+def compute_chinese_share(text: str) -> float:
     """Return the share of Han characters among all characters of ``text``, in [0, 1]; 0 for an empty text."""
     return len(_HAN_CHARACTER.findall(text)) / len(text) if text else 0.0
 
 
-def repeated_share(text: str, size: int = 13) -> float:
+def compute_repeated_share(text: str, size: int = 13) -> float:
     """Return the share of sequences of ``size`` characters that occur more than once, in [0, 1].
 
-    White space and capitals are ignored, as in EvalWeb. EvalWeb's code omits the last sequence, and this function
+    White space and case are ignored, as in EvalWeb. EvalWeb's code omits the last sequence, and this function
     includes it. The share is 0 for a text shorter than ``size``.
     """
     joined = "".join(text.lower().split())

@@ -1,4 +1,4 @@
-"""Reading of patents from saved pages of Google Patents and from exports of tables: one document per publication.
+"""Reading of patents: one document per publication, from saved pages of Google Patents or exported tables.
 
 The text of a document consists of abstract, description and claims, or of the parts in the settings. Its date is the
 day of publication. The text cannot be older than the priority date, which is stored as ``earliest``. Publications of
@@ -16,7 +16,7 @@ from pathlib import Path
 from audit_pipeline.errors import DataError
 from audit_pipeline.readers.file_bytes import find_irregular_kind, read_regular_file
 from audit_pipeline.readers.formats import ROW_SUFFIXES, find_suffix, read_rows
-from audit_pipeline.readers.text_rows import Row, column_names, explain_invalid_unicode
+from audit_pipeline.readers.text_rows import Row, explain_invalid_unicode, list_columns
 from audit_pipeline.sources.base import Document, FetchedItem, LeftOut, MissingPart, UnusableDocumentError
 from audit_pipeline.sources.local_files import walk_files
 from audit_pipeline.sources.patents import record
@@ -24,27 +24,27 @@ from audit_pipeline.sources.patents.cleaning import NestedMarkupError, clean, fi
 from audit_pipeline.sources.patents.page import parse_page
 from audit_pipeline.sources.patents.source import LICENCE, NAME, PatentsSettings
 
-_NEEDED = ("publication_number", "publication_date", "priority_date")
+_REQUIRED_COLUMNS = ("publication_number", "publication_date", "priority_date")
 _DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
 
-Found = record.Patent | LeftOut | MissingPart
+PatentItem = record.Patent | LeftOut | MissingPart
 
 
 def read_exported_patents(
     root: Path, countries: Sequence[str], parts: Sequence[record.Part], today: date
-) -> Iterator[Found]:
-    """Yield the patents in an exported file or folder, and the skipped rows and files with the reason.
+) -> Iterator[PatentItem]:
+    """Yield the patents in an exported file or in the files of a folder, and the skipped rows and files.
 
     Rows of other countries are skipped and counted. An unreadable file is a missing part without a collection.
 
     Args:
         root: The file or folder.
         countries: The country codes of the patents.
-        parts: The parts of the text.
+        parts: The parts of a patent that its text consists of.
         today: The current day.
     """
     if not root.exists():
-        yield MissingPart(root.name, f"{root}: no such file or folder")
+        yield MissingPart(root.name, f"{root}: there is no such file or folder")
         return
     paths = [root]
     if not root.is_file():
@@ -54,7 +54,7 @@ def read_exported_patents(
         if kind is not None:
             yield LeftOut(path.name, kind)
         elif find_suffix(path) not in ROW_SUFFIXES:
-            yield LeftOut(path.name, f"its format is not one of {', '.join(ROW_SUFFIXES)}")
+            yield LeftOut(path.name, f"the file format is not one of {', '.join(ROW_SUFFIXES)}")
         else:
             try:
                 yield from _read_patents(path, countries, parts, today)
@@ -62,17 +62,20 @@ def read_exported_patents(
                 yield MissingPart(path.name, str(error))
 
 
-def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[record.Part], today: date) -> Iterator[Found]:
+def _read_patents(
+    path: Path, countries: Sequence[str], parts: Sequence[record.Part], today: date
+) -> Iterator[PatentItem]:
     file = read_rows(path)
-    columns = column_names(file.rows)
-    missing_columns = [name for name in (*_NEEDED, *parts) if name not in columns]
+    columns = list_columns(file.rows)
+    missing_columns = [name for name in (*_REQUIRED_COLUMNS, *parts) if name not in columns]
     if missing_columns:
         listed = ", ".join(missing_columns)
         raise DataError(
-            f"{path}: no column {listed}. Export these columns, too. docs/benchmarks/patentmia.md contains the query."
+            f"{path}: these columns are missing: {listed}. Export them, too. The query is in "
+            "docs/benchmarks/patentmia.md."
         )
     for skipped in file.skipped:
-        yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
+        yield LeftOut(skipped.location, f"the row cannot be read: {skipped.reason}")
     elsewhere: Counter[str] = Counter()
     for row in file.rows:
         number = record.parse_publication_number(str(row.values.get("publication_number") or ""))
@@ -88,7 +91,7 @@ def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[record.P
             yield LeftOut(location, str(problem))
     if elsewhere:
         counts = ", ".join(f"{count} of {country}" for country, count in elsewhere.most_common(5))
-        yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({counts})")
+        yield LeftOut(path.name, f"rows of countries that are not in patents.countries: {elsewhere.total()} ({counts})")
 
 
 def build_patent(row: Row, parts: Sequence[record.Part], today: date) -> record.Patent:
@@ -100,12 +103,14 @@ def build_patent(row: Row, parts: Sequence[record.Part], today: date) -> record.
     values = row.values
     number = record.parse_publication_number(str(values.get("publication_number") or ""))
     if number is None:
-        raise UnusableDocumentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
+        raise UnusableDocumentError(
+            f"publication_number is not a publication number: {str(values.get('publication_number'))[:40]!r}"
+        )
     publication, filing, stated_priority = (_parse_days(values, column) for column in _DAY_COLUMNS)
     published, priority = record.require_consistent_dates(publication, filing, stated_priority, today)
     keys = (
-        record.build_family_key(_to_text(values.get("family_id"))),
-        record.build_application_key(_to_text(values.get("application_number"))),
+        record.build_family_key(_convert_to_text(values.get("family_id"))),
+        record.build_application_key(_convert_to_text(values.get("application_number"))),
     )
     texts: dict[record.Part, str] = {part: _read_text(values, part) for part in record.PARTS if part in parts}
     return record.Patent(
@@ -126,7 +131,7 @@ def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
         return (value.date(),)
     if isinstance(value, date):
         return (value,)
-    text = _to_text(value)
+    text = _convert_to_text(value)
     if text in ("", "0"):
         return ()
     return (record.parse_day(text, column),)
@@ -142,17 +147,19 @@ def _read_text(values: Mapping[str, object], name: str) -> str:
     if text is None:
         return ""
     if not isinstance(text, str):
-        raise UnusableDocumentError(f"unreadable field: {name} is not text but {type(text).__name__}")
+        raise UnusableDocumentError(
+            f"the column {name} contains a value of type {type(text).__name__} instead of a text"
+        )
     problem = explain_invalid_unicode(text)
     if problem is not None:
-        raise UnusableDocumentError(f"unreadable field: {name} {problem}")
+        raise UnusableDocumentError(f"the text in the column {name} {problem}")
     return text
 
 
-def _to_text(value: object) -> str:
+def _convert_to_text(value: object) -> str:
     if value is None:
         return ""
-    # Some tools write a column of integers with gaps as 20210209.0.
+    # Some tools write integers as 20210209.0 if the column has empty cells.
     return str(value).strip().removesuffix(".0")
 
 
@@ -165,19 +172,19 @@ def read_saved_pages(root: Path) -> Iterator[tuple[str, bytes] | LeftOut | Missi
     An unreadable file is a missing part without a collection, because its country is unknown.
     """
     if not root.exists():
-        yield MissingPart(root.name, f"{root}: no such file or folder")
+        yield MissingPart(root.name, f"{root}: there is no such file or folder")
         return
     files: Iterable[tuple[str, Path, str | None]] = [(root.name, root, None)]
     if not root.is_file():
         files = walk_files(root)
     for name, path, refusal in files:
         if refusal is not None or path.suffix.lower() not in SUFFIXES:
-            yield LeftOut(name, refusal or f"its format is not one of {', '.join(SUFFIXES)}")
+            yield LeftOut(name, refusal or f"the file format is not one of {', '.join(SUFFIXES)}")
             continue
         try:
             yield name, read_regular_file(path)
         except OSError as error:
-            yield MissingPart(name, f"{path}: cannot be read ({error.strerror or error})")
+            yield MissingPart(name, f"{path}: the file cannot be read ({error.strerror or error})")
 
 
 DATE_KIND = "publication of the patent (its priority date is kept as the earliest)"
@@ -186,12 +193,12 @@ DATE_KIND = "publication of the patent (its priority date is kept as the earlies
 def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | None = None) -> Iterator[FetchedItem]:
     """Yield the patents of all inputs.
 
-    Unusable pages and rows are skipped with a reason of the form 'rule: detail'.
+    Unusable pages and rows are skipped with a reason.
 
     Args:
         settings: The settings.
         downloads: Not used, because nothing is downloaded.
-        today: The current day. Later dates are refused.
+        today: The current day. Patents with a later date of publication are skipped.
     """
     patents: list[tuple[record.Patent, str]] = []
     for item in _read_inputs(settings, today or datetime.now(UTC).date()):
@@ -220,7 +227,9 @@ def clean_patent_text(patent: record.Patent, settings: PatentsSettings) -> str:
         UnusableDocumentError: If the text breaks a rule of the cleaning.
     """
     if patent.country not in settings.countries:
-        raise UnusableDocumentError(f"not a patent of {', '.join(settings.countries)}: {patent.country}")
+        raise UnusableDocumentError(
+            f"the patent is from {patent.country}, which is not in patents.countries ({', '.join(settings.countries)})"
+        )
     rules = settings.cleaning
     try:
         body = ""
@@ -230,14 +239,14 @@ def clean_patent_text(patent: record.Patent, settings: PatentsSettings) -> str:
     except NestedMarkupError as error:
         raise UnusableDocumentError(str(error)) from error
     if not text:
-        raise UnusableDocumentError("no Chinese text")
+        raise UnusableDocumentError(f"the patent has no text in these parts: {', '.join(settings.parts)}")
     problem = find_broken_rule(text, rules, body or None)
     if problem is not None:
         raise UnusableDocumentError(problem)
     return text
 
 
-def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[Found]:
+def _read_inputs(settings: PatentsSettings, today: date) -> Iterator[PatentItem]:
     pages: Iterable[tuple[str, bytes] | LeftOut | MissingPart] = ()
     if settings.pages is not None:
         pages = read_saved_pages(settings.pages)

@@ -17,7 +17,9 @@ from audit_pipeline.readers.charsets import decode_page
 from audit_pipeline.sources.base import UnusableDocumentError
 from audit_pipeline.sources.patents import record
 
-NOT_A_PATENT = "not the source of a patent page"
+NOT_A_PATENT = (
+    "the file is not a page of Google Patents as the server sends it. Save the page with wget, not in a browser."
+)
 
 _FAMILY_ID = re.compile(r"ID=(\d+)")
 _PRIORITY_TO = re.compile(r"Priority to\s+(\S+)")
@@ -69,7 +71,7 @@ def _find_fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
             yield element
 
 
-def _first_text(tree: etree._Element, name: str) -> str:
+def _find_first_text(tree: etree._Element, name: str) -> str:
     return next((_extract_inline_text(element) for element in _find_fields(tree, name)), "")
 
 
@@ -79,7 +81,7 @@ def _find_meta_tags(tree: etree._Element, name: str) -> Iterator[tuple[str, str]
 
 
 def _find_publication_number(tree: etree._Element) -> str | None:
-    stated = [_first_text(tree, "publicationNumber")]
+    stated = [_find_first_text(tree, "publicationNumber")]
     for name in ("citation_patent_number", "citation_patent_publication_number"):
         stated += [content for content, _ in _find_meta_tags(tree, name)]
     numbers: list[str] = []
@@ -88,7 +90,7 @@ def _find_publication_number(tree: etree._Element) -> str | None:
         if number is not None and number not in numbers:
             numbers.append(number)
     if len(numbers) > 1:
-        raise UnusableDocumentError(f"contradictory publication numbers: {' and '.join(numbers)}")
+        raise UnusableDocumentError(f"the page contains different publication numbers: {' and '.join(numbers)}")
     return numbers[0] if numbers else None
 
 
@@ -101,10 +103,11 @@ def _find_title(tree: etree._Element) -> str:
 
 
 def _find_stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[date], list[date]]:
-    """Return the dates of publication, filing and priority in the header, the meta tags and the timeline.
+    """Return all dates of publication, filing and priority in the header, the meta tags and the timeline of a page.
 
-    The timeline describes the whole application. So only its publication with this ``number`` is used. Its filing and
-    priority dates are used if header and meta tags have none. An older priority date of the timeline is always used.
+    The timeline describes the whole application, which may have several publications. Only the date of the publication
+    with this ``number`` is used. The timeline's filing date is used if header and meta tags have none. Its priority
+    date is used if the header has none or a later one.
     """
     days = {field: _find_days(tree, field) for field in ("publicationDate", "filingDate", "priorityDate")}
     for content, scheme in _find_meta_tags(tree, "DC.date"):
@@ -132,18 +135,18 @@ def _find_days(tree: etree._Element, field: str) -> list[date]:
 
 
 def _iterate_events(tree: etree._Element) -> Iterator[tuple[str, str, date]]:
-    """Yield kind, title and day of the events in the application's timeline. Events without a day are ignored."""
+    """Yield kind, title and day of each event in the timeline of the application. Events without a day are ignored."""
     for event in _find_fields(tree, "events"):
-        values = {name: _first_text(event, name) for name in ("type", "title", "date")}
+        values = {name: _find_first_text(event, name) for name in ("type", "title", "date")}
         if values["date"]:
-            yield values["type"], values["title"], record.parse_day(values["date"], "an event's date")
+            yield values["type"], values["title"], record.parse_day(values["date"], "the date of an event")
 
 
 def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
-    applications = [_first_text(tree, "applicationNumber")]
+    applications = [_find_first_text(tree, "applicationNumber")]
     for event in _find_fields(tree, "events"):
-        match = _PRIORITY_TO.search(_first_text(event, "title"))
-        if match and _first_text(event, "type") == "priority":
+        match = _PRIORITY_TO.search(_find_first_text(event, "title"))
+        if match and _find_first_text(event, "type") == "priority":
             applications.append(match.group(1))
     keys = (record.build_family_key(_find_family_id(tree)), *map(record.build_application_key, applications))
     return tuple(dict.fromkeys(key for key in keys if key is not None))
@@ -181,13 +184,13 @@ def _extract_original_text(element: etree._Element | None) -> str:
             if hidden is None and (tag in _NO_TEXT or translated):
                 pieces += translated
                 hidden = node
-            pieces.append(_separator_for_tag(tag))
+            pieces.append(_choose_separator(tag))
             if hidden is None:
                 pieces.append(node.text or "")
         else:
             if hidden is node:
                 hidden = None
-            pieces.append(_separator_for_tag(tag))
+            pieces.append(_choose_separator(tag))
             if hidden is None and node is not element:
                 pieces.append(node.tail or "")
     return "".join(pieces).strip()
@@ -200,7 +203,7 @@ def _find_original_passages(node: etree._Element) -> list[str]:
     return ["".join(map(str, source.itertext())) for source in node.iterfind(".//*[@class='google-src-text']")]
 
 
-def _separator_for_tag(tag: str) -> str:
+def _choose_separator(tag: str) -> str:
     if tag in _BLOCKS:
         return "\n"
     return " " if tag in _CELLS else ""

@@ -31,7 +31,8 @@ class Patent:
         parts: The texts of abstract, description and claims, before cleaning.
         published: The date of publication, after the check of dates.
         priority: The priority date, after the check of dates.
-        keys: Keys for grouping: of its family, its application, and the applications whose priority it claims.
+        keys: The keys of its family, its application, and the applications whose priority it claims. Patents that share
+            a key belong to one group.
         url: The address of its page.
     """
 
@@ -50,7 +51,7 @@ class Patent:
 
 
 def parse_publication_number(text: str) -> str | None:
-    """Return a publication number without separators, such as CN107196804A, or None if the text is not a number."""
+    """Parse a publication number, and return it without separators: CN107196804A. Return None for other texts."""
     number = _SEPARATORS.sub("", text).upper()
     return number if _PUBLICATION.fullmatch(number) else None
 
@@ -64,12 +65,12 @@ def parse_day(text: str, field: str) -> date:
     """Parse a day such as 2024-05-31, 2024-05-31T00:00:00Z or 20240531.
 
     Raises:
-        UnusableDocumentError: If the text is not a day. The message contains ``field``.
+        UnusableDocumentError: If the text is not a day. ``field`` is the name of the date in the message.
     """
     try:
         return date.fromisoformat(text.strip().partition("T")[0])
     except ValueError as error:
-        raise UnusableDocumentError(f"unreadable date: {field} is {text.strip()[:40]!r}") from error
+        raise UnusableDocumentError(f"{field} is not a date that can be read: {text.strip()[:40]!r}") from error
 
 
 def require_consistent_dates(
@@ -97,23 +98,23 @@ def require_consistent_dates(
         in_order.insert(1, ("filing", _require_single_date(filing, "filing")))
     for (kind, day), (later_kind, later) in itertools.pairwise(in_order):
         if day > later:
-            raise UnusableDocumentError(f"{kind} date after {later_kind} date: {day} and {later}")
+            raise UnusableDocumentError(f"the {kind} date {day} is after the {later_kind} date {later}")
     if published > today:
-        raise UnusableDocumentError(f"publication date in the future: {published}")
+        raise UnusableDocumentError(f"the publication date is in the future: {published}")
     return published, earliest
 
 
 def _require_single_date(days: Sequence[date], kind: str) -> date:
     if not days:
-        raise UnusableDocumentError(f"no {kind} date")
+        raise UnusableDocumentError(f"the patent has no {kind} date")
     different = sorted(set(days))
     if len(different) > 1:
-        raise UnusableDocumentError(f"contradictory {kind} dates: {' and '.join(map(str, different))}")
+        raise UnusableDocumentError(f"the patent has different {kind} dates: {' and '.join(map(str, different))}")
     return different[0]
 
 
 def build_family_key(family: str) -> str | None:
-    """Return the key of a family by its id, or None for the ids without a family (empty, 0, -1)."""
+    """Return the key for the id of a family, or None if the id stands for no family (empty, 0, -1)."""
     family = family.strip()
     if not family.isdigit() or int(family) <= 0:
         return None
@@ -121,7 +122,10 @@ def build_family_key(family: str) -> str | None:
 
 
 def build_application_key(text: str) -> str | None:
-    """Return the key of an application, the same for CN201710402626.6A, CN-201710402626-A and CN201710402626."""
+    """Return the key for the number of an application, or None if the text is not an application number.
+
+    The spellings CN201710402626.6A, CN-201710402626-A and CN201710402626 have the same key.
+    """
     number = _APPLICATION_END.sub("", _SEPARATORS.sub("", text).upper())
     if not re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number):
         return None
@@ -136,7 +140,7 @@ def group_patents(patents: Sequence[Patent]) -> list[str]:
     """
     leader: dict[str, str] = {}
 
-    def lead(key: str) -> str:
+    def find_leader(key: str) -> str:
         leader.setdefault(key, key)
         while leader[key] != key:
             leader[key] = leader[leader[key]]
@@ -145,11 +149,11 @@ def group_patents(patents: Sequence[Patent]) -> list[str]:
 
     for patent in patents:
         for key in patent.keys:
-            low, high = sorted((lead(f"publication:{patent.number}"), lead(key)), key=_rank)
+            low, high = sorted((find_leader(f"publication:{patent.number}"), find_leader(key)), key=_build_sort_key)
             leader[high] = low
-    return [lead(f"publication:{patent.number}") for patent in patents]
+    return [find_leader(f"publication:{patent.number}") for patent in patents]
 
 
-def _rank(key: str) -> tuple[int, int, str]:
+def _build_sort_key(key: str) -> tuple[int, int, str]:
     kind, _, name = key.partition(":")
     return ("family", "application", "publication").index(kind), len(name), name

@@ -24,15 +24,21 @@ Country = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2}$")]
 class PatentsSettings(SourceSection):
     """The settings of the source: saved pages or an export (or both), the selection of patents, and the cleaning."""
 
-    pages: Path | None = Field(default=None, description="saved pages: a folder of .html files, or one such file")
-    export: Path | None = Field(default=None, description="export of patents-public-data: a file or a folder of files")
+    pages: Path | None = Field(
+        default=None, description="saved pages of Google Patents: a folder of .html files, or one .html file"
+    )
+    export: Path | None = Field(
+        default=None, description="export of the BigQuery data set patents-public-data: a file or a folder of files"
+    )
     countries: Annotated[tuple[Country, ...], Field(min_length=1), Distinct] = Field(
-        default=("CN",), description="only patents of these countries"
+        default=("CN",), description="codes of the countries whose patents are used"
     )
     parts: Annotated[tuple[Part, ...], Field(min_length=1), Distinct] = Field(
-        default=PARTS, description="the parts of a patent that make its text"
+        default=PARTS, description="parts of a patent that its text consists of, in this order"
     )
-    cleaning: CleaningRules = Field(default=CleaningRules(), description="rules for removing lines and skipping texts")
+    cleaning: CleaningRules = Field(
+        default=CleaningRules(), description="rules for removing repeated lines and skipping texts"
+    )
 
     @property
     def missing_setting(self) -> str | None:
@@ -44,7 +50,7 @@ class PatentsSettings(SourceSection):
 
 SOURCE = Source(
     NAME,
-    "Chinese patents with publication and priority date: saved pages, or an export.",
+    "Chinese patents with publication and priority dates, from saved pages or an exported table.",
     LICENCE,
     PatentsSettings,
     build_lazy_fetch(__name__),

@@ -36,11 +36,11 @@ from audit_pipeline.sources.base import FetchError
 
 CACHE_NAME = "responses.sqlite"
 MAX_FAILURES = 3
-"""Number of failed requests in a row after which the client sends nothing more: the site is down or refuses crawls."""
+"""Number of failed requests in a row after which no more requests are sent, because the site is probably down."""
 
 _MAX_BYTES = 128 * MEBIBYTE
 _MAX_REDIRECTS = 10
-# A missing page is no sign that the site is down or refuses crawls.
+# These statuses concern a single page, so they do not count as failures of the site.
 _PAGE_STATUSES = frozenset((400, 404, 410))
 _ROBOTS_PATH = "/robots.txt"
 _MAX_ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
@@ -109,7 +109,7 @@ class PoliteClient:
         folder: Path,
         politeness: Politeness,
         *,
-        find_refusal: Callable[[FetchedPage], str | None] = lambda page: None,
+        find_retry_reason: Callable[[FetchedPage], str | None] = lambda page: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wait until no other process uses the folder, and open its cache.
@@ -117,9 +117,9 @@ class PoliteClient:
         Args:
             folder: Folder of the cache.
             politeness: Identity, pauses and limits of the crawl.
-            find_refusal: Function that returns why a response with status 200 is not the page ("the server is
-                busy"), or None if it is the page. If there is a reason, the request is repeated as after a 503. The
-                function may raise FetchError if a repetition is useless.
+            find_retry_reason: Function that returns the reason why a response with status 200 is not the page, such as
+                "the server is busy", or None if the response is the page. If there is a reason, the request is repeated
+                as after the status 503. The function may raise FetchError if a repetition is useless.
             sleep: Function that pauses. Tests replace it.
 
         Raises:
@@ -138,7 +138,7 @@ class PoliteClient:
         self._session.headers.update({"User-Agent": politeness.user_agent, "Accept-Encoding": ACCEPTED_ENCODING})
         client = HttpClient(timeout_seconds=politeness.timeout, max_bytes=_MAX_BYTES)
         pacer = Pacer(folder / "last_request", sleep)
-        adapter = _PoliteAdapter(client, self._session, politeness, pacer, find_refusal, sleep)
+        adapter = _PoliteAdapter(client, self._session, politeness, pacer, find_retry_reason, sleep)
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, adapter)
 
@@ -158,8 +158,8 @@ class PoliteClient:
     ) -> FetchedPage:
         """Return a page from the cache. If the page is missing there, fetch it and store it in the cache.
 
-        Requests are repeated with growing pauses after the statuses 408, 425, 429 and 5xx, timeouts and truncated
-        responses. Failures are not cached.
+        Requests are repeated with growing pauses after the statuses 408, 425, 429 and 5xx, after timeouts and after
+        truncated responses. Failures are not cached.
 
         Args:
             url: Address of the page.
@@ -167,23 +167,25 @@ class PoliteClient:
             max_age: Maximum age of a cached page. An older page is fetched again.
 
         Raises:
-            FetchError: If no attempt was successful. There is no further attempt in these cases: the server requests
-                a pause longer than ``max_pause_seconds``; it responds with a status such as 404, for which repetition
-                is useless; the response is too long; robots.txt forbids the page; or MAX_FAILURES requests in a row
-                failed.
+            FetchError: If no attempt was successful. There is no further attempt after a status such as 404, after a
+                response that is too long, or if the server requests a pause longer than ``max_pause_seconds``. No
+                request is sent if robots.txt forbids the page, or after MAX_FAILURES failed requests in a row.
         """
         try:
             response = self._session.get(url, params)
             if isinstance(response, CachedResponse) and max_age is not None and response.is_older_than(max_age):
                 response = self._session.get(url, params, force_refresh=True)
         except requests.RequestException as error:
-            raise FetchError(url, f"cannot be requested ({faults.format_public_error(error)})") from error
+            raise FetchError(url, f"the page cannot be requested ({faults.format_public_error(error)})") from error
         except sqlite3.DatabaseError as error:
             raise self._build_cache_error(error) from error
-        return _to_page(response)
+        return _build_fetched_page(response)
 
     def _build_cache_error(self, error: Exception) -> SourceError:
-        return SourceError(f"{self._cache}: the cache cannot be used ({error}); if it is damaged, delete the file")
+        return SourceError(
+            f"{self._cache}: the stored responses cannot be used ({error}). If the file is damaged, delete it. "
+            "Then the pages are fetched again."
+        )
 
 
 class _PoliteAdapter(ClientAdapter):
@@ -195,14 +197,14 @@ class _PoliteAdapter(ClientAdapter):
         session: CachedSession,
         politeness: Politeness,
         pacer: Pacer,
-        find_refusal: Callable[[FetchedPage], str | None],
+        find_retry_reason: Callable[[FetchedPage], str | None],
         sleep: Callable[[float], None],
     ) -> None:
         super().__init__(client)
         self._session = session
         self._politeness = politeness
         self._pacer = pacer
-        self._find_refusal = find_refusal
+        self._find_retry_reason = find_retry_reason
         # The first retry waits for twice the usual pause.
         policy = RetryPolicy(politeness.attempts, 2 * politeness.seconds_between, politeness.max_pause_seconds)
         self._retry = build_retryer(policy, sleep=sleep)
@@ -219,16 +221,18 @@ class _PoliteAdapter(ClientAdapter):
         url = request.url or ""
         if self._n_failures >= MAX_FAILURES:
             raise FetchError(
-                url, f"not fetched after {self._n_failures} failures in a row; the last failure: {self._last_failure}"
+                url,
+                f"the page was not requested, because {self._n_failures} requests in a row failed. Try again later. "
+                f"The last failure: {self._last_failure}",
             )
         pause = self._politeness.seconds_between
         if self._politeness.obey_robots and urlsplit(url).path != _ROBOTS_PATH:
-            pause = max(pause, self._require_allowed(url))
+            pause = max(pause, self._require_allowed_page(url))
         try:
             response = self._retry.copy()(self._send_once, request, pause)
         except faults.RetryableError as fault:
             error = FetchError(
-                url, f"{fault} (after {self._politeness.attempts} attempts); try again later", fault.status
+                url, f"{fault} (after {self._politeness.attempts} attempts). Try again later.", fault.status
             )
             self._record_failure(error)
             raise error from fault
@@ -247,8 +251,8 @@ class _PoliteAdapter(ClientAdapter):
             self._n_failures += 1
         self._last_failure = str(error)
 
-    def _require_allowed(self, url: str) -> float:
-        """Return the minimum pause between two requests in the site's robots.txt, in seconds, or 0.
+    def _require_allowed_page(self, url: str) -> float:
+        """Check that robots.txt allows a page. Return the pause that it requires between two requests, in seconds.
 
         Raises:
             FetchError: If robots.txt forbids the page or cannot be fetched.
@@ -262,10 +266,10 @@ class _PoliteAdapter(ClientAdapter):
         rules = self._robots[host]
         agent = self._politeness.user_agent
         if isinstance(rules, FetchError):
-            raise FetchError(url, f"not fetched, because robots.txt cannot be reached: {rules}") from rules
+            raise FetchError(url, f"the page was not requested, because robots.txt cannot be read: {rules}") from rules
         if not rules.can_fetch(url, agent):
             raise FetchError(
-                url, f"robots.txt of {faults.redact_passwords(host)} does not allow this page to be fetched"
+                url, f"robots.txt of {faults.redact_passwords(host)} does not allow programs to fetch this page"
             )
         pause = rules.crawl_delay(agent) or 0.0
         rate = rules.request_rate(agent)
@@ -289,29 +293,36 @@ class _PoliteAdapter(ClientAdapter):
             response = super().send(request)
         finally:
             self._pacer.record_request()
-        # All requests have the same headers, so no header selects another response. The cache need not compare them.
+        # The header Vary would make the cache compare the headers of requests, but all requests have the same headers.
         response.headers.pop("Vary", None)
         self._require_page(request.url or "", response)
         return response
 
     def _require_page(self, url: str, response: requests.Response) -> None:
-        """Raise an error unless the response is a page or a redirect. The error decides if the request is repeated."""
+        """Check that a response is a page or a redirect.
+
+        Raises:
+            faults.RetryableError: If the request may succeed after a pause.
+            FetchError: If a repetition is useless.
+        """
         status = response.status_code
         problem = None
         if faults.is_transient_status(status):
-            problem = f"the server answered {status}"
+            problem = f"the server responded with status {status}"
         elif status == 200 and urlsplit(url).path != _ROBOTS_PATH:
-            problem = self._find_refusal(_to_page(response))
+            problem = self._find_retry_reason(_build_fetched_page(response))
         if problem is not None:
             pause = parse_retry_after(response.headers.get("Retry-After"))
             if pause is not None and pause > self._politeness.max_pause_seconds:
-                raise FetchError(url, f"{problem}, and requests a pause of {pause:.0f} s; try again then", status)
+                raise FetchError(
+                    url, f"{problem}, and requests a pause of {pause:.0f} s. Try again after this pause.", status
+                )
             raise faults.RetryableError(problem, status, pause)
         if status != 200 and not response.is_redirect:
-            raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
+            raise FetchError(url, f"the server responded with status {status} {response.reason or ''}".rstrip(), status)
 
 
-def _to_page(response: requests.Response) -> FetchedPage:
+def _build_fetched_page(response: requests.Response) -> FetchedPage:
     content_type = response.headers.get("Content-Type", "")
     charset = re.search(r"charset\s*=\s*[\"']?([\w.:+-]+)", content_type, re.IGNORECASE)
     return FetchedPage(response.url, response.content, charset[1] if charset else None)

@@ -63,9 +63,9 @@ def test_a_file_that_changes_during_reading_is_named(tmp_path: Path) -> None:
     ("name", "content", "reason"),
     [
         ("b.jsonl", b"", "the file contains no rows"),
-        ("b.json.gz", gzip.compress(GOOD, mtime=0)[:-12], "is not a readable .gz file (Compressed file ended"),
-        ("b.parquet", b"PAR1", "is not a readable Parquet file"),
-        ("b.csv", b"text,text\na,b\n", "its header contains a column name twice: text, text"),
+        ("b.json.gz", gzip.compress(GOOD, mtime=0)[:-12], "the file is not a readable .gz file (Compressed file ended"),
+        ("b.parquet", b"PAR1", "the file is not a readable Parquet file"),
+        ("b.csv", b"text,text\na,b\n", "the header contains a column name twice: text, text"),
     ],
 )
 def test_an_unreadable_file_is_named_and_the_others_are_read(

@@ -199,7 +199,7 @@ def item(name: str, verdict: Verdict, correct: float | None = None, group: str =
 def test_positions_of_clean_items() -> None:
     items = [item("a", "clean"), item("b", "unknown"), item("c", "clean")]
     assert list_clean_positions(items, MANIFEST, None) == ([0, 2], 0)
-    lost = {**MANIFEST, "texts_left_out": {"over max_texts": 9}}
+    lost = {**MANIFEST, "texts_left_out": {"beyond the limit max_texts": 9}}
     with pytest.raises(DataError, match=r"samples_\*\.jsonl\) with --results"):
         list_clean_positions(items, lost, None)
     matched = MatchedResults({"a": 1, "b": 1}, {"a": 31, "b": 5}, 0, 0)

@@ -235,10 +235,10 @@ def test_files_without_texts_cannot_be_counted(model: TokenizedModel, tmp_path: 
     with pytest.raises(DataError, match=r"notes\.md: unknown file format"):
         count_corpus(model, tmp_path / "notes.md")
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(DataError, match=r"empty\.txt: none of its 1 rows .* is empty.txt: the file contains no rows"):
+    with pytest.raises(DataError, match=r"empty\.txt: none of the 1 rows .* is empty.txt: the file contains no rows"):
         count_corpus(model, tmp_path / "empty.txt")
     (tmp_path / "bad.jsonl").write_text("{\n[]\n")
     with pytest.raises(
-        DataError, match=r"bad\.jsonl: none of its 2 rows can be used. The first is bad\.jsonl:1: broken"
+        DataError, match=r"bad\.jsonl: none of the 2 rows can be used. The first row is bad\.jsonl:1: broken"
     ):
         count_corpus(model, tmp_path / "bad.jsonl")

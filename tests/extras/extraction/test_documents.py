@@ -38,11 +38,13 @@ def test_a_folder_has_the_documents_and_skipped_files_of_check(tmp_path: Path) -
         "f.jsonl#0": "row",
     }
     assert {row.location: row.reason.removeprefix(f"{tmp_path}/") for row in skipped.first} == {
-        "deep/b.epub!1 of 2 chapters (OPS/2.xhtml)": "no text in it, only pictures or nothing",
+        "deep/b.epub!1 of 2 chapters (OPS/2.xhtml)": "there is no text, only pictures or nothing",
         "f.jsonl#1": "f.jsonl:2: column 'text' is not a string but int",
-        "g.mobi": "Kindle books cannot be read. Convert it to EPUB.",
-        "h.pdf": "h.pdf: no text can be extracted (1 of 1 pages: no text on them, only pictures (a scan?) or nothing). "
-        "Run text recognition first.",
+        "g.mobi": "Kindle books cannot be read. Convert them to EPUB.",
+        "h.pdf": (
+            "h.pdf: no text can be extracted (1 of 1 pages: these pages contain no text, only pictures (a scan?) or "
+            "nothing). Run text recognition first."
+        ),
     }
 
 

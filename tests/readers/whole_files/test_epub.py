@@ -76,23 +76,23 @@ def test_a_compressed_bomb_is_skipped_and_a_book_of_bombs_is_refused(
         patch.setattr(module, "_MAX_MEMBER_BYTES", 100_000)
         epub = read(content)
     assert texts(epub) == ["Text."]
-    assert epub.problems == (("OPS/bomb.xhtml", "its uncompressed size exceeds 100,000 bytes"),)
+    assert epub.problems == (("OPS/bomb.xhtml", "the uncompressed size of the file exceeds 100,000 bytes"),)
     monkeypatch.setattr(module, "_MAX_UNPACKED_BYTES", 500_000)
-    with pytest.raises(EpubError, match="its uncompressed size exceeds 500,000 bytes"):
+    with pytest.raises(EpubError, match="the uncompressed size of the EPUB exceeds 500,000 bytes"):
         read(book({"a.xhtml": bomb, "b.xhtml": bomb}))
 
 
 @pytest.mark.parametrize(
     ("href", "reason"),
     [
-        ("../../etc/passwd", "is missing in the EPUB"),
-        ("..\\..\\x.xhtml", "is missing in the EPUB"),
-        ("/etc/passwd", "is missing in the EPUB"),
-        ("file:///etc/passwd", "outside the EPUB (an address)"),
-        ("https://example.org/x.xhtml", "outside the EPUB (an address)"),
-        ("http://[x.xhtml", "its address is invalid"),
-        ("", "without a path"),
-        ("absent.xhtml", "is missing in the EPUB"),
+        ("../../etc/passwd", "the file is missing in the EPUB"),
+        ("..\\..\\x.xhtml", "the file is missing in the EPUB"),
+        ("/etc/passwd", "the file is missing in the EPUB"),
+        ("file:///etc/passwd", "the file is outside the EPUB"),
+        ("https://example.org/x.xhtml", "the file is outside the EPUB"),
+        ("http://[x.xhtml", "the address of the file is invalid"),
+        ("", "the address of the file has no path"),
+        ("absent.xhtml", "the file is missing in the EPUB"),
     ],
 )
 def test_references_outside_the_file_are_reported_and_not_followed(href: str, reason: str) -> None:
@@ -114,10 +114,10 @@ def test_invalid_entries_of_the_spine_are_skipped_with_the_reason() -> None:
     epub = read(book({"a.xhtml": page("<p>Text.</p>"), "f.otf": b"\x00"}, opf=opf))
     assert texts(epub) == ["Text."]
     assert dict(epub.problems) == {
-        "OPS/a.xhtml": "occurs twice in the reading order",
-        "nobody": "in the reading order, but not in the list of files",
-        "OPS/f.otf": "not text but font/otf",
-        "OPS/b.xhtml": "not in the reading order",
+        "OPS/a.xhtml": "the file occurs twice in the reading order",
+        "nobody": "the reading order contains this file, but the list of files does not",
+        "OPS/f.otf": "the type of the file is not text: font/otf",
+        "OPS/b.xhtml": "the file is skipped, because it is not in the reading order",
     }
 
 
@@ -125,16 +125,22 @@ def test_invalid_entries_of_the_spine_are_skipped_with_the_reason() -> None:
     ("content", "reason"),
     [
         (b"just bytes", "is not a readable zip file"),
-        (packed({"OPS/book.opf": "<package/>"}), r"is not an EPUB: META-INF/container\.xml is missing"),
-        (packed({"META-INF/container.xml": "<container><rootfile"}), r"container\.xml: broken XML"),
+        (
+            packed({"OPS/book.opf": "<package/>"}),
+            r"the file is not an EPUB, because META-INF/container\.xml is missing",
+        ),
+        (packed({"META-INF/container.xml": "<container><rootfile"}), r"container\.xml is not valid XML"),
         (packed({"META-INF/container.xml": "<container/>"}), "names no package file"),
         (
             packed({"META-INF/container.xml": '<c><rootfile full-path="http://x.opf"/></c>'}),
-            r"outside the EPUB \(an address\)",
+            r"the file is outside the EPUB",
         ),
-        (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: is missing in the EPUB"),
-        (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package><manifest>"}), "broken XML"),
-        (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package/>"}), "no chapter can be read"),
+        (packed({"META-INF/container.xml": CONTAINER}), r"OPS/book\.opf: the file is missing in the EPUB"),
+        (packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package><manifest>"}), "is not valid XML"),
+        (
+            packed({"META-INF/container.xml": CONTAINER, "OPS/book.opf": "<package/>"}),
+            "no chapter of the EPUB can be read",
+        ),
         (
             packed(
                 {
@@ -165,7 +171,7 @@ def test_locked_and_damaged_members_are_reported() -> None:
     damaged[data + 20 : data + 60] = bytes(40)
     ((path, reason),) = read(bytes(damaged)).problems
     assert path == "OPS/b.xhtml"
-    assert reason.startswith("damaged or locked (")
+    assert reason.startswith("the file is damaged or locked (")
 
 
 def test_chapters_are_decoded_in_their_declared_encoding() -> None:
@@ -184,8 +190,8 @@ def test_chapters_are_decoded_in_their_declared_encoding() -> None:
     )
     assert texts(epub) == ["café"] * 3
     assert dict(epub.problems) == {
-        "OPS/bad.xhtml": "invalid UTF-8 at byte 7",
-        "OPS/odd.xhtml": "in an unknown encoding, klingon",
+        "OPS/bad.xhtml": "the file contains invalid UTF-8 at byte 7",
+        "OPS/odd.xhtml": "the file has the unknown encoding klingon",
     }
 
 

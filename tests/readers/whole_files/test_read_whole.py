@@ -145,9 +145,9 @@ def test_insertions_in_word_files_are_read_and_deletions_are_skipped(tmp_path: P
     ("name", "content", "said"),
     [
         ("locked.pdf", pdf([[FULL]], owner="a", user="b"), "locked with a password"),
-        ("scan.pdf", scan(), r"no text can be extracted \(1 of 1 pages: no text on them, only pictures"),
+        ("scan.pdf", scan(), r"no text can be extracted \(1 of 1 pages: these pages contain no text, only pictures"),
         ("locked.docx", bytes.fromhex("D0CF11E0A1B11AE1") + b"x" * 600, "locked with a password"),
-        ("pictures.epub", epub({"one.xhtml": page("<img src='a.png'/>")}), "no text in it"),
+        ("pictures.epub", epub({"one.xhtml": page("<img src='a.png'/>")}), "there is no text"),
     ],
 )
 def test_files_without_text_are_refused_with_the_reason(tmp_path: Path, name: str, content: bytes, said: str) -> None:
@@ -162,12 +162,12 @@ LAUGHS = "<!ENTITY l0 'ha'>" + "".join(f"<!ENTITY l{number} '{f'&l{number - 1};'
     ("name", "content", "said"),
     [
         ("latin.txt", b"caf\xe9", "invalid UTF-8 at byte 4"),
-        ("empty.pdf", b"", "is damaged, or is not a PDF"),
-        ("cut.pdf", pdf([[FULL]])[:300], "is damaged, or is not a PDF"),
-        ("text.docx", b"some text", "is damaged, or is not a Word file"),
-        ("cut.docx", docx(paragraph(FULL))[:-40], "is damaged, or is not a Word file"),
-        ("other.docx", packed({"a": "b"}), "is not a Word file"),
-        ("broken.docx", docx("<w:p><w:r>"), "is damaged, or is not a Word file"),
+        ("empty.pdf", b"", "the file is damaged or not a PDF"),
+        ("cut.pdf", pdf([[FULL]])[:300], "the file is damaged or not a PDF"),
+        ("text.docx", b"some text", "the file is damaged or not a Word file"),
+        ("cut.docx", docx(paragraph(FULL))[:-40], "the file is damaged or not a Word file"),
+        ("other.docx", packed({"a": "b"}), "not a Word file"),
+        ("broken.docx", docx("<w:p><w:r>"), "the file is damaged or not a Word file"),
         ("bomb.docx", docx("", **{"word/styles.xml": f"<!DOCTYPE a [{LAUGHS}]><a>&l9;</a>"}), "DTDForbidden"),
         ("deep.docx", docx("<w:p>" * 20_000 + "</w:p>" * 20_000), "damaged"),
         ("text.epub", b"some text", "is not a readable zip file"),
@@ -190,7 +190,7 @@ def test_joining_lines_preserves_all_words(pages: list[list[str]]) -> None:
 
 
 def test_a_pdf_in_an_unknown_font_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NoTextError, match=r"2 of 2 pages: letters that form words of no language.*Run text"):
+    with pytest.raises(NoTextError, match=r"2 of 2 pages: the letters form words of no language.*Run text"):
         read(tmp_path, "a.pdf", pdf([shifted([FULL, NEXT, FULL])] * 2))
 
 
@@ -200,8 +200,8 @@ def test_pages_in_an_unknown_font_are_skipped_and_counted(tmp_path: Path) -> Non
     assert whole.text == f"{FULL} {NEXT} {NEXT} {FULL}"
     assert [label for _, label in whole.places] == ["page 1", "page 4"]
     assert dict(whole.problems) == {
-        "2 of 5 pages": "letters that form words of no language",
-        "1 of 5 pages": "no text on them, only pictures (a scan?) or nothing",
+        "2 of 5 pages": "the letters form words of no language",
+        "1 of 5 pages": "these pages contain no text, only pictures (a scan?) or nothing",
     }
 
 
@@ -220,7 +220,7 @@ def test_unreadable_letters_are_refused_in_every_format(tmp_path: Path, name: st
         "a.docx": docx(paragraph(words)),
         "a.epub": epub({"one.xhtml": page(f"<p>{words}</p>")}),
     }
-    with pytest.raises(NoTextError, match="letters that form words of no language"):
+    with pytest.raises(NoTextError, match="the letters form words of no language"):
         read(tmp_path, name, contents.get(name, unescape(words).encode()))
 
 
@@ -238,9 +238,9 @@ def test_chapters_without_text_are_reported_with_their_share(tmp_path: Path) -> 
     whole = read(tmp_path, "a.epub", epub(chapters))
     assert whole.text == FULL
     assert dict(whole.problems) == {
-        "4 of 8 chapters (OPS/2.xhtml, OPS/3.xhtml, OPS/4.xhtml, …)": "no text in it, only pictures or nothing",
+        "4 of 8 chapters (OPS/2.xhtml, OPS/3.xhtml, OPS/4.xhtml, …)": "there is no text, only pictures or nothing",
         "1 of 8 chapters (OPS/6.xhtml)": "invalid UTF-8 at byte 1",
-        "1 of 8 chapters (OPS/7.xhtml)": "letters that form words of no language",
+        "1 of 8 chapters (OPS/7.xhtml)": "the letters form words of no language",
     }, "a cover is no lost chapter"
 
 

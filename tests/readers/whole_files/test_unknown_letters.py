@@ -11,7 +11,7 @@ from made_whole_files import read_content as read
 
 LINES = ["The o@ce of the keeper was e@cient and di@cult in the harbour town,", "for nobody had an a@davit."]
 JOINED = " ".join(LINES)
-UNKNOWN = "kept in the text although they stand for unknown letters, which changes every score: "
+UNKNOWN = "these characters stand for unknown letters, but stay in the text, which changes every score: "
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,12 @@ def test_one_of_several_alternatives_is_read(tmp_path: Path, branches: tuple[str
         (f"<w:pPr><w:pStyle w:val='HiddenParagraph'/></w:pPr>{run('gone')}", "", UNSEEN),
         (f"{run('gone', has('color', 'FFFFFF'))}{run('base')}", "base", UNSEEN),
         (f"{run('gone', has('sz', '2'))}{run('base')}", "base", UNSEEN),
-        (f"{field('begin')}{run('gone')}{field('separate')}{run('base')}{field('end')}", "base", "codes of fields"),
-        ('<w:r><w:pict><v:textpath string="gone"/></w:pict></w:r>', "", "WordArt"),
+        (
+            f"{field('begin')}{run('gone')}{field('separate')}{run('base')}{field('end')}",
+            "base",
+            "codes of fields are not read",
+        ),
+        ('<w:r><w:pict><v:textpath string="gone"/></w:pict></w:r>', "", "WordArt is not read"),
     ],
 )
 def test_skipped_text_is_counted(tmp_path: Path, inside: str, text: str, left_out: str) -> None:
@@ -214,7 +218,10 @@ def test_comments_and_page_heads_are_reported(tmp_path: Path) -> None:
         tmp_path, paragraph("text"), **parts, **word_relations(c="comments comments.xml", h="header header1.xml")
     )
     assert whole.text == "text"
-    assert whole.problems == (("6 characters", "comments"), ("4 characters", "headers and footers"))
+    assert whole.problems == (
+        ("6 characters", "comments are not read"),
+        ("4 characters", "headers and footers are not read"),
+    )
 
 
 def test_a_chunk_outside_the_file_is_reported(tmp_path: Path) -> None:
@@ -223,4 +230,4 @@ def test_a_chunk_outside_the_file_is_reported(tmp_path: Path) -> None:
         for name, text in word_relations(c="aFChunk a.html").items()
     }
     whole = read(tmp_path, f'{paragraph("text")}<w:altChunk r:id="c"/>', **relations)
-    assert (whole.text, whole.problems) == ("text", (("1 file", "parts of the text outside the file"),))
+    assert (whole.text, whole.problems) == ("text", (("1 file", "parts of the text outside the file are not read"),))

@@ -120,27 +120,30 @@ def test_every_skipped_file_and_row_is_reported(tmp_path: Path) -> None:
         ("absent.txt", "shelf", "absent.txt"),
         ("away.txt", "shelf", "away.txt"),
     }
-    undescribed = "no entry in books.csv or books.jsonl has its date of publication"
+    undescribed = "no row of books.csv or books.jsonl has the date of this book. Add a row with 'file' and 'published'."
     assert reasons(got) == {
-        "bad.txt": "invalid UTF-8 at byte 4. Save it as UTF-8, or write latin-1 in the column 'encoding'.",
-        "zero.txt": "it contains a zero byte at character 1, so it is not a text",
-        "wide.txt": "in UTF-16; save it as UTF-8",
-        "matter.txt": "it has no text besides front and back matter",
-        "drm.epub": "is copy-protected (META-INF/encryption.xml). Use a copy without protection.",
-        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 4",
-        "old.mobi": "its format is not one of .txt, .epub",
-        "cover.jpg": "its format is not one of .txt, .epub",
+        "bad.txt": (
+            "the file contains invalid UTF-8 at byte 4. Save it as UTF-8, or enter latin-1 in the column 'encoding' of "
+            "its row."
+        ),
+        "zero.txt": "the file contains a zero byte (after 1 characters), so it is not a text file",
+        "wide.txt": "the file is in UTF-16. Save it as UTF-8.",
+        "matter.txt": "the book has no text apart from front and back matter",
+        "drm.epub": "the book is copy-protected (META-INF/encryption.xml). Use a copy without protection.",
+        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "the file contains invalid UTF-8 at byte 4",
+        "old.mobi": "the file format is not one of .txt, .epub",
+        "cover.jpg": "the file format is not one of .txt, .epub",
         "nobody.txt": undescribed,
         "undated.txt": undescribed,
         "greek.txt": undescribed,
-        "away.txt": "a link out of the folder",
-        "linked": "a linked folder",
-        "books.csv:11 (undated.txt)": "no date of first publication. Fill in 'published'.",
+        "away.txt": "the file is a link to a place outside the folder",
+        "linked": "the folder is a link, and links to folders are not followed",
+        "books.csv:11 (undated.txt)": "the column 'published' is empty. Enter the date of first publication.",
         "books.csv:12 (../outside/secret.txt)": (
-            "'file' does not name a file in the folder of the metadata file or below it"
+            "the column 'file' must contain the path of a file below the folder of the metadata file"
         ),
-        "books.csv:14 (greek.txt)": "'encoding' must be utf-8 or latin-1, not 'iso-8859-7'",
-        "books.csv:15 (good.txt)": "an earlier row describes the same book and is used: books.csv:2",
+        "books.csv:14 (greek.txt)": "the column 'encoding' must contain utf-8 or latin-1, not 'iso-8859-7'",
+        "books.csv:15 (good.txt)": "this row is skipped, because an earlier row describes the same book: books.csv:2",
     }
 
 
@@ -154,7 +157,9 @@ def test_each_folder_may_have_metadata_and_broken_metadata_keeps_documents(tmp_p
         ("a/book.txt", "Book a"),
         ("b/book.txt", "Book b"),
     ]
-    assert [item.reason for item in got.left_out] == ["an earlier row describes the same file: books.csv:2"]
+    assert [item.reason for item in got.left_out] == [
+        "this row is skipped, because an earlier row describes the same file: books.csv:2"
+    ]
     (tmp_path / "b" / "books.csv").write_text("")
     broken = read(tmp_path)
     assert [document.name for document in broken.documents] == ["a/book.txt"]
@@ -234,9 +239,12 @@ def test_rows_of_a_metadata_file(tmp_path: Path) -> None:
     assert entries[1].dating == Dating(date(1900, 2, 28), date(1900, 2, 1))
     assert [(item.part, item.reason.partition(";")[0]) for item in left_out] == [
         ("books.csv:9", "has 2 fields, but the header has 7"),
-        ("books.csv:4 (c.txt)", "no date of first publication. Fill in 'published'."),
-        ("books.csv:5 (d.txt)", f"'published': 'last year' is not a readable date. {DATE_ADVICE}"),
-        ("books.csv:6 (e.txt)", "'language' is not an ISO 639 code such as en: 'English'"),
-        ("books.csv:7", "column 'file' is empty"),
-        ("books.csv:8 (a.txt)", "an earlier row describes the same book and is used: books.csv:2"),
+        ("books.csv:4 (c.txt)", "the column 'published' is empty. Enter the date of first publication."),
+        (
+            "books.csv:5 (d.txt)",
+            f"the column 'published' cannot be read: 'last year' is not a readable date. {DATE_ADVICE}",
+        ),
+        ("books.csv:6 (e.txt)", "the column 'language' must contain an ISO 639 code such as en, not 'English'"),
+        ("books.csv:7", "the column 'file' is empty"),
+        ("books.csv:8 (a.txt)", "this row is skipped, because an earlier row describes the same book: books.csv:2"),
     ]

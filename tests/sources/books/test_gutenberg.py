@@ -16,8 +16,8 @@ from audit_pipeline.sources.books.fetch import (
     LICENCE,
     CatalogueBook,
     choose_books,
-    dating_from_gutenberg_text,
     fetch_gutenberg,
+    parse_gutenberg_dating,
     read_catalogue,
 )
 from audit_pipeline.sources.books.source import GutenbergSettings
@@ -88,7 +88,7 @@ def test_the_catalogue() -> None:
 
 @pytest.mark.parametrize("text", ["", "<html>Not found</html>", "a,b\n1,2\n"])
 def test_other_texts_than_the_catalogue_are_refused(text: str) -> None:
-    with pytest.raises(SourceError, match=r"no column .*Text#"):
+    with pytest.raises(SourceError, match=r"lacks these columns: .*Text#"):
         list(read_catalogue(text))
 
 
@@ -125,8 +125,8 @@ def test_listed_numbers_without_a_text_are_reported() -> None:
     chosen, left_out = choose_books(list(read_catalogue(CATALOGUE)), GutenbergSettings(ids=(13, 99, 7, 7)))
     assert [book.number for book in chosen] == [7]
     assert [(item.part, item.reason) for item in left_out[2:]] == [
-        ("gutenberg 13", "its kind is Sound, not Text"),
-        ("gutenberg 99", "not in the catalogue"),
+        ("gutenberg 13", "the kind of this book is Sound, but only the kind Text can be read"),
+        ("gutenberg 99", "the catalogue contains no book with this number"),
     ]
 
 
@@ -141,12 +141,12 @@ def test_listed_numbers_without_a_text_are_reported() -> None:
     ],
 )
 def test_the_original_publication_dates_a_book(original: str, dating: Dating | None) -> None:
-    assert dating_from_gutenberg_text(text(original).decode().replace("\r\n", "\n")) == dating
+    assert parse_gutenberg_dating(text(original).decode().replace("\r\n", "\n")) == dating
 
 
 def test_a_line_in_the_body_of_a_book_is_no_date() -> None:
     body = f"Original publication: 1871\n\n{RUNNING}"
-    assert dating_from_gutenberg_text(text(body=body).decode().replace("\r\n", "\n")) is None
+    assert parse_gutenberg_dating(text(body=body).decode().replace("\r\n", "\n")) is None
 
 
 def test_books_are_fetched_with_dates_licences_and_reasons(mirror: BadServer, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_books_are_fetched_with_dates_licences_and_reasons(mirror: BadServer, tm
         "gutenberg 20 (The Sea)",
         "gutenberg 7!front and back matter",
     ]
-    assert "frame of Project Gutenberg (" in got.left_out[2].reason
+    assert "header and licence of Project Gutenberg (" in got.left_out[2].reason
     assert "has no year of first publication" in got.left_out[3].reason
 
     first = len(mirror.asked())
@@ -193,14 +193,14 @@ def test_unavailable_books_are_missing_and_a_dead_mirror_is_spared(mirror: BadSe
     assert [(item.part, item.collection, item.name) for item in got.missing] == [
         ("gutenberg 12 (Die Lampe)", "gutenberg", "12")
     ]
-    assert "a zero byte at character 9" in got.left_out[-1].reason
+    assert "a zero byte (after 9 characters)" in got.left_out[-1].reason
 
     for number in (12, 1342, 20):
         mirror.serve(f"/pg/cache/epub/{number}/pg{number}.txt", fault(503))
     mirror.requests.clear()
     again = fetch_all(mirror, tmp_path / "fresh", ids=[12, 1342, 20, 7])
     assert [item.name for item in again.missing] == ["12", "1342", "20", "7"]
-    assert "not fetched after 3 failures in a row" in again.missing[-1].reason
+    assert "not requested, because 3 requests in a row failed" in again.missing[-1].reason
     # Each book is requested twice, the number of attempts. Without a response, other addresses are not tried.
     assert len([path for path in mirror.asked() if "pg7" in path or "/7/" in path]) == 0
     assert len(mirror.asked()) == 1 + 3 * 2

@@ -10,13 +10,13 @@ from profiles import max_examples
 from audit_pipeline.sources.patents.cleaning import (
     CleaningRules,
     NestedMarkupError,
-    chinese_share,
     clean,
+    compute_chinese_share,
+    compute_repeated_share,
     find_broken_rule,
     normalise_spaces,
     remove_markup,
     remove_repeated_lines,
-    repeated_share,
 )
 
 RULES = CleaningRules()
@@ -97,29 +97,34 @@ def test_plain_chinese_stays_unchanged(text: str) -> None:
 
 
 def test_markup_escaped_without_end_is_refused_quickly() -> None:
-    with pytest.raises(NestedMarkupError, match="markup within markup: more than 8 layers"):
+    with pytest.raises(NestedMarkupError, match="more than 8 layers of markup within markup"):
         clean("&" + "amp;" * 50_000 + "lt;b&gt;", RULES)
     clean("<!--" * 20_000 + "<b " * 20_000 + "[0001" * 20_000, RULES)
 
 
 def test_shares_by_hand() -> None:
-    assert chinese_share("灯笼ab") == 0.5
-    assert chinese_share("") == 0
+    assert compute_chinese_share("灯笼ab") == 0.5
+    assert compute_chinese_share("") == 0
     # Sequences of 3 in "abcabcx": abc bca cab abc bcx; abc twice of 5.
-    assert repeated_share("AB cab\ncx", 3) == 2 / 5
-    assert repeated_share("一二", 3) == 0
+    assert compute_repeated_share("AB cab\ncx", 3) == 2 / 5
+    assert compute_repeated_share("一二", 3) == 0
 
 
 def test_each_rule_reports_its_detail() -> None:
     prose = "".join(chr(0x4E00 + place) for place in range(201))
     assert find_broken_rule(prose, RULES) is None
-    assert find_broken_rule(prose[:200], RULES) == "200 characters or fewer: 200"
+    assert find_broken_rule(prose[:200], RULES) == "the text has only 200 characters; more than 200 are required"
     assert find_broken_rule("\n".join(prose[place : place + 8] for place in range(0, 201, 8)), RULES) == (
-        "lines of fewer than 10 characters on average: 8.7"
+        "the lines have only 8.7 characters on average; at least 10 are required"
     )
     hangul = "".join(chr(0xAC00 + place) for place in range(470))
     assert find_broken_rule(prose + hangul[:469], RULES) is None
-    assert find_broken_rule(prose + hangul, RULES) == "fewer than 30% Chinese characters: 30%"
-    assert find_broken_rule(prose[:100] * 3, RULES) == "more than 50% of its 13-character sequences repeat: 100%"
+    assert (
+        find_broken_rule(prose + hangul, RULES) == "only 30% of the characters are Chinese; at least 30% are required"
+    )
+    assert (
+        find_broken_rule(prose[:100] * 3, RULES)
+        == "100% of the 13-character sequences are repeated; at most 50% are allowed"
+    )
     assert find_broken_rule(prose[:100] * 3, RULES, body=prose) is None
     assert find_broken_rule(prose[:50], CleaningRules(more_than_characters=49)) is None

@@ -81,15 +81,15 @@ def test_unusable_rows_are_reported_with_their_reason(tmp_path: Path) -> None:
     assert len(patents) == 2
     assert missing == {}
     assert left_out == {
-        "rows.jsonl:13": "unreadable row: broken JSON: Expecting property name enclosed in double quotes at character 2",  # noqa: E501
-        "rows.jsonl:5": "no publication number: 'unknown'",
-        "CN112345678A in rows.jsonl:6": "no publication date",
-        "CN112345678A in rows.jsonl:7": "no priority date",
-        "CN112345678A in rows.jsonl:8": "priority date after filing date: 2021-01-01 and 2020-10-12",
-        "CN112345678A in rows.jsonl:9": "publication date in the future: 2025-12-31",
-        "CN112345678A in rows.jsonl:10": "unreadable date: publication_date is '20210231'",
-        "CN112345678A in rows.jsonl:11": "unreadable field: abstract is not text but int",
-        "rows.jsonl": "rows of other countries than CN: 3 (2 of US, 1 of KR)",
+        "rows.jsonl:13": "the row cannot be read: broken JSON: Expecting property name enclosed in double quotes at character 2",  # noqa: E501
+        "rows.jsonl:5": "publication_number is not a publication number: 'unknown'",
+        "CN112345678A in rows.jsonl:6": "the patent has no publication date",
+        "CN112345678A in rows.jsonl:7": "the patent has no priority date",
+        "CN112345678A in rows.jsonl:8": "the priority date 2021-01-01 is after the filing date 2020-10-12",
+        "CN112345678A in rows.jsonl:9": "the publication date is in the future: 2025-12-31",
+        "CN112345678A in rows.jsonl:10": "publication_date is not a date that can be read: '20210231'",
+        "CN112345678A in rows.jsonl:11": ("the column abstract contains a value of type int instead of a text"),
+        "rows.jsonl": "rows of countries that are not in patents.countries: 3 (2 of US, 1 of KR)",
     }
 
 
@@ -102,8 +102,8 @@ def test_unusable_files_are_reported_with_advice(tmp_path: Path) -> None:
     (tmp_path / "e.docx").write_bytes(b"")
     patents, left_out, missing = found(tmp_path)
     assert len(patents) == 1
-    assert left_out == {"e.docx": f"its format is not one of {', '.join(ROW_SUFFIXES)}"}
+    assert left_out == {"e.docx": f"the file format is not one of {', '.join(ROW_SUFFIXES)}"}
     assert missing.keys() == {"b.csv", "d.parquet"}
-    assert "no column priority_date, claims. Export these columns, too" in missing["b.csv"]
+    assert "these columns are missing: priority_date, claims. Export them, too" in missing["b.csv"]
     assert len(found(tmp_path / "b.csv", ("abstract",))[2]) == 1
     assert "no such file or folder" in found(tmp_path / "nowhere")[2]["nowhere"]

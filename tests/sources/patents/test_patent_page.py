@@ -52,24 +52,27 @@ def test_only_the_address_of_the_patent_itself_is_used() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"published": None, "events": []}, "no publication date"),
-        ({"priority": None, "events": []}, "no priority date"),
-        ({"meta_published": "2021-02-10"}, "contradictory publication dates: 2021-02-09 and 2021-02-10"),
-        ({"shown_published": "2021-03-09"}, "contradictory publication dates: 2021-02-09 and 2021-03-09"),
+        ({"published": None, "events": []}, "the patent has no publication date"),
+        ({"priority": None, "events": []}, "the patent has no priority date"),
+        ({"meta_published": "2021-02-10"}, "the patent has different publication dates: 2021-02-09 and 2021-02-10"),
+        ({"shown_published": "2021-03-09"}, "the patent has different publication dates: 2021-02-09 and 2021-03-09"),
         (
             {"events": [("publication", "Publication of CN112345678A", "2021-02-19")]},
-            "contradictory publication dates: 2021-02-09 and 2021-02-19",
+            "the patent has different publication dates: 2021-02-09 and 2021-02-19",
         ),
         (
             {"events": [("priority", "Priority to CN202010000001.1A", "2020-01-02")]},
-            "contradictory priority dates: 2020-01-02 and 2020-10-12",
+            "the patent has different priority dates: 2020-01-02 and 2020-10-12",
         ),
-        ({"priority": "2020-10-13"}, "priority date after filing date: 2020-10-13 and 2020-10-12"),
-        ({"filed": "2021-02-10"}, "filing date after publication date: 2021-02-10 and 2021-02-09"),
-        ({"filed": None, "priority": "2021-02-10"}, "priority date after publication date: 2021-02-10 and 2021-02-09"),
-        ({"published": "2025-01-01"}, "publication date in the future: 2025-01-01"),
-        ({"published": "2021-02-30"}, "unreadable date: publicationDate is '2021-02-30'"),
-        ({"published": "9. Februar 2021"}, "unreadable date: publicationDate is '9. Februar 2021'"),
+        ({"priority": "2020-10-13"}, "the priority date 2020-10-13 is after the filing date 2020-10-12"),
+        ({"filed": "2021-02-10"}, "the filing date 2021-02-10 is after the publication date 2021-02-09"),
+        (
+            {"filed": None, "priority": "2021-02-10"},
+            "the priority date 2021-02-10 is after the publication date 2021-02-09",
+        ),
+        ({"published": "2025-01-01"}, "the publication date is in the future: 2025-01-01"),
+        ({"published": "2021-02-30"}, "publicationDate is not a date that can be read: '2021-02-30'"),
+        ({"published": "9. Februar 2021"}, "publicationDate is not a date that can be read: '9. Februar 2021'"),
     ],
 )
 def test_inconsistent_dates_are_refused(changes: dict[str, object], expected: str) -> None:
@@ -100,12 +103,12 @@ def test_other_publications_in_the_timeline_are_ignored() -> None:
 
 @pytest.mark.parametrize("source", ["", "   ", "<html><body>404</body></html>", "nonsense", "<!-- x -->", "\x00\x01"])
 def test_other_pages_are_refused(source: str) -> None:
-    assert reason(source) == "not the source of a patent page"
+    assert reason(source).startswith("the file is not a page of Google Patents as the server sends it")
 
 
 def test_contradictory_numbers_are_refused() -> None:
     source = page().replace('content="CN:112345678:A"', 'content="CN:112345679:A"')
-    assert reason(source) == "contradictory publication numbers: CN112345678A and CN112345679A"
+    assert reason(source) == "the page contains different publication numbers: CN112345678A and CN112345679A"
 
 
 def test_a_truncated_page_yields_its_complete_parts() -> None:
@@ -147,7 +150,7 @@ def test_pages_of_a_folder_are_read_and_other_files_are_reported(tmp_path: Path)
     assert dict(pages) == {"a.html": b"page a", "deep/b.HTM": b"page b"}
     assert left_out.keys() == {"note.txt", "away.html", "away"}
     assert missing.keys() == {"dangling.html"}
-    assert left_out["away.html"] == "a link out of the folder"
+    assert left_out["away.html"] == "the file is a link to a place outside the folder"
     assert "cannot be read" in missing["dangling.html"]
 
 

@@ -90,18 +90,22 @@ def test_unusable_pages_are_counted_by_reason(tmp_path: Path) -> None:
     assert [document.name for document in found.documents] == ["CN112345678A"]
     assert found.missing == ()
     assert reasons(found) == {
-        "contradictory publication dates": 2,
-        "no publication date": 1,
-        "not the source of a patent page": 1,
-        "not a patent of CN": 1,
+        "the patent has different publication dates": 2,
+        "the patent has no publication date": 1,
+        (
+            "the file is not a page of Google Patents as the server sends it. Save the page with wget, not in a "
+            "browser."
+        ): 1,
+        "the patent is from US, which is not in patents.countries (CN)": 1,
         "200 characters or fewer": 1,
         "fewer than 30% Chinese characters": 1,
         "more than 50% of its 13-character sequences repeat": 1,
-        "no Chinese text": 1,
-        "markup within markup": 1,
+        "the patent has no text in these parts": 1,
+        "the text has more than 8 layers of markup within markup": 1,
     }
     assert (
-        LeftOut("contradiction1.html", "contradictory publication dates: 2021-02-09 and 2021-02-10") in found.left_out
+        LeftOut("contradiction1.html", "the patent has different publication dates: 2021-02-09 and 2021-02-10")
+        in found.left_out
     )
 
 
@@ -111,7 +115,7 @@ def test_cleaning_follows_the_settings(tmp_path: Path) -> None:
     assert "本发明涉及照明。" in document.text.split("\n")
     found = fetch_all(tmp_path, pages=folder, cleaning={"more_than_characters": 5000})
     assert found.documents == ()
-    assert reasons(found) == {"5000 characters or fewer": 1}
+    assert reasons(found) == {f"the text has only {len(document.text)} characters; more than 5000 are required": 1}
 
 
 def test_documents_of_missing_inputs_stay(tmp_path: Path) -> None:

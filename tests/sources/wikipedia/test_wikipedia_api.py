@@ -13,7 +13,7 @@ from bad_server import Answer, BadServer, Request, fault, json_answer, truncated
 from audit_pipeline.sources.base import FetchedDocuments, LeftOut, collect
 from audit_pipeline.sources.web import polite_client
 from audit_pipeline.sources.web.polite_client import FetchedPage, PoliteClient, Politeness
-from audit_pipeline.sources.wikipedia import WikipediaSettings, fetch_documents, find_refusal, remove_tail_sections
+from audit_pipeline.sources.wikipedia import WikipediaSettings, fetch_documents, find_retry_reason, remove_tail_sections
 
 # The members of the categories: page id, namespace (14 is a category) and title.
 CATEGORIES = {
@@ -82,9 +82,9 @@ def test_pages_of_a_category_and_its_subcategories(wiki: BadServer, tmp_path: Pa
     assert fetched.documents[0].url == "https://en.wikipedia.org/w/index.php?curid=1&oldid=12"
     assert fetched.documents[0].date_kind == "first revision"
     assert {item.part: item.reason for item in fetched.left_out} == {
-        "API: 1 (List of floods in 2023)": "a timeline or list, according to its title",
-        "API: 1 (2023 flood)": "a redirect",
-        "API: 1 (Gone)": "deleted, or without a visible revision",
+        "API: 1 of the pages (List of floods in 2023)": "the title matches wikipedia.left_out_title",
+        "API: 1 of the pages (2023 flood)": "the page is a redirect",
+        "API: 1 of the pages (Gone)": "the page is deleted or has no visible revision",
     }
     agent = wiki.requests[0].headers["User-Agent"]
     assert agent.startswith("corpus-audit/")
@@ -97,7 +97,9 @@ def test_depth_and_most_pages(wiki: BadServer, tmp_path: Path) -> None:
     assert [one.name for one in fetch_pages(wiki, tmp_path / "a", depth=0).documents] == ["1"]
     few = fetch_pages(wiki, tmp_path / "b", most_pages=1)
     assert [one.name for one in few.documents] == ["1"]
-    assert ("API: 3", "not fetched: most_pages is 1") in {(item.part, item.reason) for item in few.left_out}
+    assert ("API: 3 of the pages", "not fetched, because wikipedia.most_pages is 1") in {
+        (item.part, item.reason) for item in few.left_out
+    }
 
 
 def test_a_second_fetch_reuses_the_responses_for_days_kept(wiki: BadServer, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_requests_to_a_busy_server_are_repeated_after_the_requested_pause(wiki: 
     fetched = fetch_pages(wiki, tmp_path, pauses, most_pages=2, depth=0)
     assert [page.name for page in fetched.documents] == []  # five attempts, and the category is missing
     assert fetched.missing[0].collection == "events"
-    assert "not a response of the API" in fetched.missing[0].reason
+    assert "not a result of the MediaWiki API" in fetched.missing[0].reason
     assert [pause for pause in pauses if pause > 1] == [5, 3]
     assert [one.name for one in fetch_pages(wiki, tmp_path).documents] == ["1", "2"]
 
@@ -136,7 +138,7 @@ def test_a_lasting_error_of_the_api_is_not_repeated(wiki: BadServer, tmp_path: P
 def test_an_empty_category_is_reported(wiki: BadServer, tmp_path: Path) -> None:
     fetched = fetch_pages(wiki, tmp_path, categories=("No such thing",))
     assert [(item.part, item.reason) for item in fetched.left_out] == [
-        ("Category:No such thing", "the category is empty or does not exist")
+        ("Category:No such thing", "the category is empty or does not exist. Check its name in wikipedia.categories.")
     ]
 
 
@@ -154,12 +156,15 @@ def test_an_unavailable_page_is_a_missing_part(wiki: BadServer, tmp_path: Path) 
 @pytest.mark.parametrize("strange", [[], {"query": []}, "<html>"])
 def test_responses_of_another_form_are_refused(strange: object) -> None:
     page = FetchedPage("http://wiki/w/api.php", json.dumps(strange).encode())
-    assert find_refusal(page) == "the response is not a response of the API"
+    assert find_retry_reason(page) == "the response is not a result of the MediaWiki API"
 
 
 def test_pages_without_text_are_counted(wiki: BadServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PAGES["1"], "extract", "References\nA book")
-    assert LeftOut("API: 1 (2023 Orla floods)", "its text is empty") in fetch_pages(wiki, tmp_path, depth=0).left_out
+    assert (
+        LeftOut("API: 1 of the pages (2023 Orla floods)", "the text is empty")
+        in fetch_pages(wiki, tmp_path, depth=0).left_out
+    )
 
 
 def test_a_text_ends_at_its_references() -> None:
@@ -171,8 +176,8 @@ def test_a_text_ends_at_its_references() -> None:
 @pytest.mark.parametrize(
     ("settings", "instruction"),
     [
-        ({}, "set wikipedia.categories"),
-        ({"categories": ("2023 events",)}, "set wikipedia.contact to your e-mail address"),
+        ({}, "in config/sources.yaml, set wikipedia.categories"),
+        ({"categories": ("2023 events",)}, "in config/sources.yaml, set wikipedia.contact to your e-mail address"),
         ({"categories": ("2023 events",), "contact": "ann@example.org"}, ""),
     ],
 )

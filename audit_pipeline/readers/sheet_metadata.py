@@ -1,6 +1,6 @@
-"""Layout of spreadsheets: hidden rows and columns, merged cells, and cells with errors or without a stored value.
+"""Metadata of sheets: hidden rows and columns, merged cells, and cells with errors or without a stored value.
 
-The library that reads the cells (calamine) does not report the layout, so the XML of the sheet is parsed here. It is
+The library that reads the cells (calamine) does not report the metadata, so the XML of the sheet is parsed here. It is
 parsed as a stream, so that memory is bounded.
 """
 
@@ -68,8 +68,8 @@ class CellCount:
 
 
 @dataclass
-class SheetLayout:
-    """The layout of one sheet. Rows and columns count from 1.
+class SheetMetadata:
+    """The metadata of one sheet. Rows and columns count from 1.
 
     Attributes:
         hidden_rows: First and last row of each block of hidden rows.
@@ -103,8 +103,8 @@ def format_column(column: int) -> str:
     return letters
 
 
-def read_sheet_layout(path: Path, sheet: str) -> SheetLayout:
-    """Read the layout of a sheet in an .xlsx or .ods file.
+def read_sheet_metadata(path: Path, sheet: str) -> SheetMetadata:
+    """Read the metadata of a sheet in an .xlsx or .ods file.
 
     Raises:
         UnreadableFileError: If the file's XML is damaged or too large.
@@ -116,18 +116,18 @@ def read_sheet_layout(path: Path, sheet: str) -> SheetLayout:
             return _parse_member(archive, _find_xlsx_sheet(archive, sheet), _XlsxHandler())
     except (zipfile.BadZipFile, OSError, SAXException, DefusedXmlException, ParseError, ValueError, KeyError) as error:
         reason = to_one_line(error) or type(error).__name__
-        raise UnreadableFileError(path, f"is not a readable spreadsheet ({reason})") from error
+        raise UnreadableFileError(path, f"the file is not a readable spreadsheet ({reason})") from error
 
 
-class _LayoutHandler(ContentHandler):
-    """A handler of XML events that collects a layout."""
+class _MetadataHandler(ContentHandler):
+    """A handler of XML events that collects the metadata of a sheet."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layout = SheetLayout()
+        self.metadata = SheetMetadata()
 
 
-class _XlsxHandler(_LayoutHandler):
+class _XlsxHandler(_MetadataHandler):
     """A handler of the XML of one sheet of an .xlsx file."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class _XlsxHandler(_LayoutHandler):
             self._row = int(attrs.get("r", self._row + 1))
             self._column = 0
             if attrs.get("hidden") in _TRUE or _is_zero(attrs.get("ht")):
-                self.layout.hidden_rows.append((self._row, self._row))
+                self.metadata.hidden_rows.append((self._row, self._row))
         elif element == "c":
             self._start_cell(attrs)
         elif element == "f":
@@ -154,7 +154,7 @@ class _XlsxHandler(_LayoutHandler):
             self._is_in_value = True
         elif element == "col":
             if attrs.get("hidden") in _TRUE or _is_zero(attrs.get("width")):
-                self.layout.hidden_columns.append((int(attrs["min"]), int(attrs["max"])))
+                self.metadata.hidden_columns.append((int(attrs["min"]), int(attrs["max"])))
         elif element == "mergeCell":
             self._add_merged(attrs["ref"])
 
@@ -165,7 +165,7 @@ class _XlsxHandler(_LayoutHandler):
         self._has_formula = False
         self._has_value = False
         if attrs.get("t") == "e":
-            self.layout.errors.add(self._cell)
+            self.metadata.errors.add(self._cell)
             # The error counts as the stored value of the cell.
             self._has_value = True
 
@@ -177,18 +177,18 @@ class _XlsxHandler(_LayoutHandler):
         if element in ("v", "t"):
             self._is_in_value = False
         elif element == "c" and self._has_formula and not self._has_value:
-            self.layout.without_value.add(self._cell)
+            self.metadata.without_value.add(self._cell)
 
     def _add_merged(self, reference: str) -> None:
         first, _, last = reference.partition(":")
         begin = _CELL.fullmatch(first)
         end = _CELL.fullmatch(last or first)
         if begin and end and int(begin[2]) < int(end[2]):
-            self.layout.merged.append(MergedCells(int(begin[2]), int(end[2]), _parse_column(begin[1])))
+            self.metadata.merged.append(MergedCells(int(begin[2]), int(end[2]), _parse_column(begin[1])))
 
 
-class _OdsHandler(_LayoutHandler):
-    """A handler of the XML of an .ods file that collects the layout of one sheet."""
+class _OdsHandler(_MetadataHandler):
+    """A handler of the XML of an .ods file that collects the metadata of one sheet."""
 
     def __init__(self, sheet: str) -> None:
         super().__init__()
@@ -215,14 +215,14 @@ class _OdsHandler(_LayoutHandler):
         elif element == "table-column":
             count = int(attrs.get("table:number-columns-repeated", 1))
             if attrs.get("table:visibility") in ("collapse", "filter"):
-                self.layout.hidden_columns.append((self._column + 1, self._column + count))
+                self.metadata.hidden_columns.append((self._column + 1, self._column + count))
             self._column += count
         elif element == "table-row":
             self._row += 1
             self._rows = int(attrs.get("table:number-rows-repeated", 1))
             self._column = 0
             if attrs.get("table:visibility") in ("collapse", "filter") or any(self._groups):
-                self.layout.hidden_rows.append((self._row, self._row + self._rows - 1))
+                self.metadata.hidden_rows.append((self._row, self._row + self._rows - 1))
         elif element in ("table-cell", "covered-table-cell"):
             self._read_cell(attrs)
 
@@ -231,11 +231,11 @@ class _OdsHandler(_LayoutHandler):
         cell = f"{format_column(self._column)}{self._row}"
         rows = int(attrs.get("table:number-rows-spanned", 1))
         if rows > 1:
-            self.layout.merged.append(MergedCells(self._row, self._row + rows - 1, self._column))
+            self.metadata.merged.append(MergedCells(self._row, self._row + rows - 1, self._column))
         if attrs.get("calcext:value-type") == "error":
-            self.layout.errors.add(cell)
+            self.metadata.errors.add(cell)
         elif "table:formula" in attrs and "office:value-type" not in attrs:
-            self.layout.without_value.add(cell)
+            self.metadata.without_value.add(cell)
         self._column += int(attrs.get("table:number-columns-repeated", 1)) - 1
 
     def endElement(self, name: str) -> None:  # noqa: N802
@@ -270,7 +270,7 @@ class _BoundedReader:
         content = self._member.read(size if size >= 0 else self._remaining + 1)
         self._remaining -= len(content)
         if self._remaining < 0:
-            raise ValueError("its XML is too large")
+            raise ValueError("the XML of the sheet is too large")
         return content
 
     def close(self) -> None:
@@ -285,10 +285,10 @@ def _open_member(archive: zipfile.ZipFile, name: str, limit: int) -> Iterator[_B
         yield _BoundedReader(member, limit)
 
 
-def _parse_member(archive: zipfile.ZipFile, name: str, handler: _LayoutHandler) -> SheetLayout:
+def _parse_member(archive: zipfile.ZipFile, name: str, handler: _MetadataHandler) -> SheetMetadata:
     with _open_member(archive, name, _MAX_SHEET_BYTES) as member:
         defusedxml.sax.parse(member, handler, forbid_dtd=True)
-    return handler.layout
+    return handler.metadata
 
 
 def _read_index(archive: zipfile.ZipFile, name: str) -> Element:

@@ -50,7 +50,8 @@ _MIN_LETTERS = 0.7
 _MIN_DISTINCT = 14
 _MIN_USES = 5
 _MIN_FOLLOWING = 0.7
-# Mean log-probabilities of letter pairs, in nats. Hardly any readable text is below _UNLIKELY, most are above _LIKELY.
+# Mean log-probabilities of letter pairs, in nats. Hardly any readable text is below _UNLIKELY. Most readable texts are
+# above _LIKELY.
 _UNLIKELY = -6.7
 _LIKELY = -6.0
 _MIN_GAIN = 1.0
@@ -81,15 +82,15 @@ def explain_illegible(text: str) -> str | None:
         text = "\n".join(text[begin : begin + _PIECE_CHARACTERS] for begin in begins)
     size = sum(map(len, text.split()))
     if count_illegible_characters(text) > _MAX_NO_CHARACTERS * size:
-        return "control, private-use or replacement characters in place of letters"
+        return "the text contains control, private-use or replacement characters instead of letters"
     if size < MIN_CHARACTERS:
         return None
     if sum(map(len, _GLYPH_NAME.findall(text))) > _MAX_GLYPH_NAMES * size:
-        return "names or numbers of glyphs in place of letters"
+        return "the text contains names or numbers of glyphs instead of letters"
     if not text.isascii() and (_is_mojibake(text, size) or _is_mixed(text)):
-        return "letters of another encoding than the file's"
+        return "the letters belong to another encoding than that of the file"
     if _has_unlikely_letters(_RUN.sub(r"\1", text)):
-        return "letters that form words of no language"
+        return "the letters form words of no language"
     return None
 
 
@@ -106,14 +107,17 @@ def count_illegible_characters(text: str) -> int:
 
 
 def find_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
-    """Return a problem (size, reason) that names the characters that belong to no script, or an empty tuple."""
+    """Return a tuple of one problem about the characters that belong to no script, or an empty tuple.
+
+    The problem consists of the number of characters and a message.
+    """
     counts = Counter(_NO_CHARACTER.findall(text))
     if not counts:
         return ()
     listed = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counts.most_common(_MAX_NAMED))
     if len(counts) > _MAX_NAMED:
         listed += f" and {len(counts) - _MAX_NAMED} more"
-    reason = f"kept in the text although they stand for unknown letters, which changes every score: {listed}"
+    reason = f"these characters stand for unknown letters, but stay in the text, which changes every score: {listed}"
     return ((format_count(counts.total(), "character"), reason),)
 
 
@@ -234,7 +238,7 @@ def _count_letter_pairs(text: str) -> Counter[str]:
     if sum(letter_counts) < _MIN_LETTERS * size:
         return Counter()
     pairs = Counter(map("".join, pairwise(plain)))
-    return Counter({pair: count for pair, count in pairs.items() if pair in _load_log_p()})
+    return Counter({pair: count for pair, count in pairs.items() if pair in _load_pair_log_probabilities()})
 
 
 def _score_letter_pairs(pairs: Counter[str]) -> float | None:
@@ -242,11 +246,11 @@ def _score_letter_pairs(pairs: Counter[str]) -> float | None:
     total = pairs.total()
     if total < _MIN_PAIRS:
         return None
-    return sum(count * _load_log_p()[pair] for pair, count in pairs.items()) / total
+    return sum(count * _load_pair_log_probabilities()[pair] for pair, count in pairs.items()) / total
 
 
 @cache
-def _load_log_p() -> Mapping[str, float]:
+def _load_pair_log_probabilities() -> Mapping[str, float]:
     pairs = map("".join, product(_ALPHABET, repeat=2))
     rarities = "".join(_RARITY.split())
     return {pair: -3 - int(rarity, 36) / 4 for pair, rarity in zip(pairs, rarities, strict=True)}

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.whole_files.legible import MIN_CHARACTERS, explain_illegible
+from audit_pipeline.readers.whole_files.legibility import MIN_CHARACTERS, explain_illegible
 
 SENTENCES = {
     "en": "The keeper of the lamp wrote that the harbour was quiet that night, and nobody came down the hill to ask. ",
