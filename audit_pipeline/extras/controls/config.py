@@ -36,10 +36,12 @@ _MAX_POISSON_MEAN = 700
 
 
 class Architecture(StrictSettings):
-    """The architecture of a model that is trained from scratch, in the terms of transformers' configurations."""
+    """The architecture of a model that is trained from scratch, a small Llama or GPT-NeoX."""
 
     family: Literal["llama", "gpt_neox"] = Field(default="llama", description="family of the architecture")
-    hidden_size: AtLeastOne = Field(default=128, description="width of a layer; a multiple of twice the heads")
+    hidden_size: AtLeastOne = Field(
+        default=128, description="width of a layer; must be a multiple of twice the number of heads"
+    )
     layers: AtLeastOne = Field(default=4, description="number of layers")
     heads: AtLeastOne = Field(default=4, description="attention heads per layer")
     intermediate_size: AtLeastOne = Field(default=384, description="width inside a layer's feed-forward part")
@@ -52,8 +54,8 @@ class Architecture(StrictSettings):
     def _require_fitting_heads(self) -> Self:
         if self.hidden_size % (2 * self.heads):
             raise ValueError(
-                "hidden_size must be a multiple of 2 × heads, because the position embeddings (RoPE) rotate pairs of "
-                "values within each head"
+                f"hidden_size is {self.hidden_size}, but must be a multiple of 2 × heads ({2 * self.heads}), because "
+                "the position embeddings (RoPE) rotate pairs of values within each head"
             )
         return self
 
@@ -87,13 +89,17 @@ class ControlEntry(StrictSettings):
         default=0, description="number of other texts that both models are trained on, once per epoch"
     )
     occurrences: Occurrences = Field(
-        default=1.0, description="repetitions of a member per epoch; from a list, each member gets a random number"
+        default=1.0,
+        description=(
+            "number of times that the exposed model is trained on a member per epoch; if it is a list, the members are "
+            "divided among its numbers at random"
+        ),
     )
     draw: Literal["fixed", "poisson"] = Field(
         default="fixed",
         description=(
-            "fixed: each member is repeated as often as occurrences states; poisson: the number of repetitions is "
-            "random, with occurrences as its mean (a text with 0 repetitions is held out)"
+            "fixed: each member occurs as often as occurrences states; poisson: the number of occurrences is random, "
+            "and the value of occurrences is its mean (a member with 0 occurrences becomes held out)"
         ),
     )
     epochs: AtLeastOne = Field(default=1, description="number of passes over all texts")
@@ -111,20 +117,25 @@ class ControlEntry(StrictSettings):
             if self.draw == "poisson":
                 raise ValueError("occurrences: a list requires draw: fixed, because draw: poisson takes one mean")
             if len(set(self.occurrences)) != len(self.occurrences):
-                raise ValueError("occurrences: a number is listed twice; remove one of them")
+                raise ValueError(
+                    f"occurrences: {list(self.occurrences)} contains a number twice; remove the repetition"
+                )
             if self.members < len(self.occurrences):
                 raise ValueError(
-                    f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of "
-                    "occurrences; increase members to at least one per number"
+                    f"members: {self.members} member(s) cannot be divided among the {len(self.occurrences)} numbers of "
+                    f"occurrences; set members to at least {len(self.occurrences)}"
                 )
         elif self.draw == "fixed" and self.occurrences != int(self.occurrences):
             raise ValueError(
-                "occurrences must be a whole number with draw: fixed. A mean such as 2.5 requires draw: poisson"
+                f"occurrences: {self.occurrences:g} requires draw: poisson, because draw: fixed takes a whole number"
             )
         elif self.draw == "poisson" and self.occurrences > _MAX_POISSON_MEAN:
-            raise ValueError(f"occurrences: the mean of a poisson draw is at most {_MAX_POISSON_MEAN}")
+            raise ValueError(
+                f"occurrences: {self.occurrences:g} is too large; with draw: poisson, the mean is at most "
+                f"{_MAX_POISSON_MEAN}"
+            )
         if len(set(self.sources)) != len(self.sources):
-            raise ValueError("sources: a source is listed twice; remove one of them")
+            raise ValueError(f"sources: {', '.join(self.sources)} contains a source twice; remove the repetition")
         return self
 
     @property

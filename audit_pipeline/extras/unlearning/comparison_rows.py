@@ -176,7 +176,7 @@ def compare_documents(documents: ComparedValues) -> list[ComparisonFinding]:
     return findings
 
 
-def find_still_reproduced(documents: ReproducedDocuments) -> ComparisonFinding:
+def measure_still_reproduced(documents: ReproducedDocuments) -> ComparisonFinding:
     """Return the row with the share and the names of the documents to be forgotten that are still reproduced."""
     if documents.reason is not None:
         return _build_finding(STILL_REPRODUCED, "after", "forget", 0, documents.reason)

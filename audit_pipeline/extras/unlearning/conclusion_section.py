@@ -134,7 +134,7 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
             outcome = "still reproduced"
     if outcome in _MEANINGS:
         lines.insert(0, _MEANINGS[outcome].format(**facts))
-    lines += _explain(rows_by_key, reason, has_retrained)
+    lines += _explain_outcome(rows_by_key, reason, has_retrained)
     return Conclusion(outcome, _HEADLINES[outcome].format(**facts), tuple(lines))
 
 
@@ -175,15 +175,15 @@ def _decide_outcome(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
         if row["ci_low"] is None or row["ci_high"] is None:
             return "undetermined", f"Nothing follows without an interval ({row['reason'] or row['method']})."
     if before["ci_high"] < 0:
-        return _judge_known(rows, before, after)
+        return _decide_for_known_texts(rows, before, after)
     doubt = _explain_unclear_prior(rows, before, after)
     if doubt is not None:
         return "undetermined", doubt
     return "never known", None
 
 
-def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
-    """Return the outcome for texts that the model before knew."""
+def _decide_for_known_texts(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
+    """Decide the outcome for texts that the model before knew, and return the reason if it is undetermined."""
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
@@ -214,7 +214,7 @@ def _has_fallen_output(rows: Mapping[Key, Row]) -> bool:
 
 
 def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
-    """Return why texts that can no longer be separated from held-out ones cannot be called forgotten, or None."""
+    """Return why texts that can no longer be separated from held-out texts cannot be called forgotten, or None."""
     fell = rows[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
@@ -267,10 +267,13 @@ def _has_higher_output(rows: Mapping[Key, Row], role: str) -> bool:
     One measure is enough if the intervals of both sides do not overlap. A measure does not count if the retrained model
     shows the same difference, because then the texts differ for other reasons than training.
     """
-    return any(_is_above(rows, metric, role) and not _is_above(rows, metric, "retrained") for metric in OUTPUTS)
+    return any(
+        _is_above_held_out(rows, metric, role) and not _is_above_held_out(rows, metric, "retrained")
+        for metric in OUTPUTS
+    )
 
 
-def _is_above(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
+def _is_above_held_out(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
     forget = _find_interval(rows.get((metric, role, "forget")))
     holdout = _find_interval(rows.get((metric, role, "holdout")))
     return forget is not None and holdout is not None and forget[0] > holdout[1]
@@ -287,7 +290,7 @@ def _find_interval(row: Row | None) -> tuple[float, float] | None:
     return None
 
 
-def _explain(rows: Mapping[Key, Row], reason: str | None, has_retrained: bool) -> Iterable[str]:
+def _explain_outcome(rows: Mapping[Key, Row], reason: str | None, has_retrained: bool) -> Iterable[str]:
     """Yield the lines that explain the outcome. The reason is None if the outcome is determined."""
     before = rows["privleak", "before", "both"]
     after = rows["privleak", "after", "both"]

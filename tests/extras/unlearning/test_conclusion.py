@@ -19,7 +19,7 @@ from audit_pipeline.extras.unlearning.comparison_rows import (
     ComparisonFinding,
     ReproducedDocuments,
     compare_documents,
-    find_still_reproduced,
+    measure_still_reproduced,
 )
 from audit_pipeline.extras.unlearning.conclusion_section import (
     STATED_REFERENCE_NOTE,
@@ -80,7 +80,7 @@ def extract(before: Spoken, after: Spoken) -> ComparedValues:
 def reproduce(*names: str) -> list[ComparisonFinding]:
     """Return the row of 140 documents, of which the model after still reproduces these."""
     documents = [*names, *(f"document {number}" for number in range(len(names), 140))]
-    return [find_still_reproduced(ReproducedDocuments(documents, documents, np.arange(140) < len(names), None))]
+    return [measure_still_reproduced(ReproducedDocuments(documents, documents, np.arange(140) < len(names), None))]
 
 
 @pytest.mark.parametrize("retrained", [None, RETRAINED], ids=["stated", "retrained"])
