@@ -60,7 +60,8 @@ class DocumentLookup:
         names = self._by_label.get(_fold(label)) or self._by_label.get(_fold(Path(label).stem), set())
         if len(names) > 1:
             raise ValueError(
-                f"{len(names)} documents have the title or file name {label[:80]!r}. Use the name of the document."
+                f"{len(names)} documents have the title or file name {label[:80]!r}. Use one of their names: "
+                f"{', '.join(sorted(names)[:_MAX_QUOTED_NAMES])}."
             )
         if not names:
             examples = ", ".join(sorted(self._documents)[:_MAX_QUOTED_NAMES])
@@ -166,14 +167,14 @@ class ImportedOutput(BaseModel):
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ImportedOutputs:
     """The answers of a file in their order, and the skipped rows."""
 
     outputs: tuple[ImportedOutput, ...]
     skipped: SkippedRows
 
 
-def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
+def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> ImportedOutputs:
     """Return the answers in a file of rows.
 
     Every row needs the columns document and output. All other columns are optional. The column asked_at contains
@@ -202,7 +203,7 @@ def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
             skipped.add(Skipped(row.location, row.index, f"column '{problem['loc'][0]}': {problem['msg']}"))
     if not outputs:
         raise build_unusable_file_error(path, skipped)
-    return Outputs(tuple(outputs), skipped)
+    return ImportedOutputs(tuple(outputs), skipped)
 
 
 def _fold(title: str) -> str:

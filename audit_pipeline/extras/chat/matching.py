@@ -1,9 +1,8 @@
 """Measures of how much of a document an answer contains beyond its prompt.
 
-Words of the prompt do not count. A word of the answer is *quoted* if it lies in a run of at least 5 words of the
-prompt.
-Fewer words at the beginning of an answer are quoted, too, if they repeat the end of the prompt. A model that continues
-a text may repeat the last words of that text. A quoted word matches no word of the document.
+Words of the prompt do not count. A word of the answer is *quoted* if it lies in a run of at least 5 words that the
+prompt also contains. Fewer words at the beginning of an answer are quoted, too, if they repeat the end of the prompt. A
+model that continues a text may repeat the last words of that text. A quoted word matches no word of the document.
 
 There is one exception, because texts repeat their phrases. A quoted phrase of at most 12 words does not count as quoted
 if it lies within a longer run that answer and document share. Most words of that run must not be quoted. On each side

@@ -75,7 +75,8 @@ class AskJournal:
                 rows.append({**row, _TIME_COLUMN: moment and datetime.fromisoformat(moment)})
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
-                    f"{self.path}, line {number}: The line is corrupt. Delete it. The next run repeats its request."
+                    f"{self.path}, line {number}: The line is corrupt. Delete the line. The next run repeats the "
+                    "request of the line."
                 ) from error
         return rows
 
@@ -169,7 +170,7 @@ _TEXT_COLUMNS = [column.name for column in CHAT_ANSWERS.columns if column.quotes
 get_matcher = lru_cache(8)(DocumentMatcher)
 
 
-def ask_missing(
+def send_requests(
     entry: ChatModel,
     requests: Sequence[AskRequest],
     journal: AskJournal,
@@ -260,7 +261,7 @@ def build_imported_row(
         "passage_end": span and span[1],
         "rung": "handed over",
         "draw": number,
-        "request_sha256": digest(identify_output(output), text_sha256(document.text), repeat),
+        "request_sha256": digest(compute_output_digest(output), text_sha256(document.text), repeat),
         "finish_reason": output.finish_reason,
         "settings": output.settings if keeps_text else None,
         "provider_request_id": output.request_id,
@@ -269,7 +270,7 @@ def build_imported_row(
     }
 
 
-def identify_output(output: ImportedOutput) -> str:
+def compute_output_digest(output: ImportedOutput) -> str:
     """Return the digest of an imported output. The position of the output in the file does not matter."""
     return digest(output.model_dump(mode="json", exclude={"document"}))
 

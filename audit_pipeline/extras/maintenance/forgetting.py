@@ -194,8 +194,8 @@ def _require_finished_runs(target: RemovalTarget, instance: dg.DagsterInstance) 
     if len(runs) > _MAX_QUOTED_RUNS:
         listing += f" and {len(runs) - _MAX_QUOTED_RUNS} more"
     raise AuditError(
-        f"{target} cannot be removed while an audit is unfinished: {listing}. Wait for its end or cancel it. Then "
-        "repeat the command. Nothing was removed."
+        f"The {target} cannot be removed while an audit is unfinished: {listing}. Wait until these runs end, or cancel "
+        "them in the Dagster UI. Then repeat the command. Nothing was removed."
     )
 
 
@@ -358,10 +358,13 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
         for file in folder.glob("*.parquet"):
             digests |= _read_text_digests(table, file, document_digests)
     removal.texts = target_texts - other_texts
-    removal.kept.append("the documents of its sources, because other benchmarks may use them")
+    removal.kept.append("the documents of the benchmark's sources, because other benchmarks may use them")
     n_shared = len(target_texts & other_texts)
     if n_shared:
-        removal.kept.append(f"token statistics of {n_shared} of its texts, which other benchmarks also contain")
+        removal.kept.append(
+            f"token statistics of {n_shared} of the benchmark's texts, because other benchmarks also contain these "
+            "texts"
+        )
 
 
 def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, str]) -> set[str]:
@@ -370,7 +373,8 @@ def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, 
         rows = read_parquet(file)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{file} is unreadable ({error}). It determines what is removed. Rebuild it, or move it to another folder."
+            f"{file} is unreadable ({error}), but determines which data are removed. Build or audit the benchmark "
+            "again, or move the file to another folder. Nothing was removed."
         ) from error
     texts = table.texts(rows)
     digests = set(map(text_sha256, [*texts, *list_derived_texts(texts)]))
@@ -402,7 +406,10 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
         if kind != "model":
             continue
         users = sorted(other for other, theirs in other_models.items() if (kind, fingerprint) in theirs)
-        removal.kept.append(f"token statistics and card of {fingerprint}, which {', '.join(users)} also uses")
+        removal.kept.append(
+            f"token statistics and card of the fingerprint {fingerprint}, because it is also the fingerprint of "
+            f"{', '.join(users)}"
+        )
         card = paths.model_card(fingerprint)
         if cards.get(card, {}).get("name") == name:
             removal.renamed_cards[card] = users[0]
@@ -461,7 +468,7 @@ def _read_cards(paths: DataPaths) -> dict[Path, Mapping[str, Any]]:
             cards[path] = dict(read_json(path))
         except (OSError, ValueError, TypeError) as error:
             raise DataError(
-                f"{path} is unreadable ({error}). It determines what is removed. Move it to another folder. The next "
-                "audit of its model writes it again."
+                f"The model card {path} is unreadable ({error}), but the cards determine which data are removed. Move "
+                "the card to another folder. The next audit of its model writes the card again. Nothing was removed."
             ) from error
     return cards

@@ -32,7 +32,7 @@ _TWINS: Columns = (
 
 @click.group(cls=CommandGroup, section=Section.AUDIT, position=85)
 def twins() -> None:
-    """Publish random versions of texts, and test models for them."""
+    """Draw versions of texts to publish, and test whether models prefer the published versions."""
 
 
 @twins.command("draw")
@@ -120,7 +120,7 @@ def _print_secret(secret: Path, twins: Twins) -> None:
 @click.option(
     "--published",
     type=shared_options.PATH,
-    help="File with the published versions. The command checks that the secret file belongs to them.",
+    help="File with the published versions, to check that the secret file belongs to them. Default: no check.",
 )
 @click.option(
     "--detector",

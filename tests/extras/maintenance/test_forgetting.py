@@ -144,9 +144,9 @@ def test_nothing_changes_while_a_run_is_unfinished(
     before = read_tree(workspace.paths)
     error = error_of(workspace.run("forget", "--benchmark", "made_10"))
     assert error == (
-        "benchmark made_10 cannot be removed while an audit is unfinished: "
+        "The benchmark made_10 cannot be removed while an audit is unfinished: "
         f"run {run} (audit_pairs, not_started). "
-        "Wait for its end or cancel it. Then repeat the command. Nothing was removed."
+        "Wait until these runs end, or cancel them in the Dagster UI. Then repeat the command. Nothing was removed."
     )
     assert read_tree(workspace.paths) == before
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)

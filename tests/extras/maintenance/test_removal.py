@@ -134,7 +134,9 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
     assert read_json(paths.model_card(fingerprint))["name"] == "alias"
     rows = cached(workspace, "base", "tiny")
     removal = forget(RemovalTarget("model", "alias"), paths)
-    assert removal.kept == [f"token statistics and card of {fingerprint}, which tiny also uses"]
+    assert removal.kept == [
+        f"token statistics and card of the fingerprint {fingerprint}, because it is also the fingerprint of tiny"
+    ]
     assert cached(workspace, "base", "tiny") == rows
     assert read_json(paths.model_card(fingerprint))["name"] == "tiny", "no card has the removed name"
     assert list_stored_names("model", paths) == {"tiny", "two"}
@@ -217,7 +219,7 @@ def test_an_unreadable_file_that_determines_the_removal_stops_it(workspace: Work
     paths = workspace.paths
     paths.examples("twin_8").write_bytes(b"no Parquet")
     before = read_tree(paths)
-    with pytest.raises(DataError, match=r"examples\.parquet is unreadable .* It determines what is removed"):
+    with pytest.raises(DataError, match=r"examples\.parquet is unreadable .* but determines which data are removed"):
         forget(MADE_8, paths)
     paths.model_card("0" * LENGTH).write_text("{")
     with pytest.raises(DataError, match=r"0000\.json is unreadable"):
