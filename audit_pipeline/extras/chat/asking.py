@@ -19,10 +19,10 @@ from audit_pipeline.extras.chat.imported_outputs import ImportedOutput
 from audit_pipeline.extras.chat.prompt_styles import PASSAGE_WORDS, PROMPT_STYLES, AskOptions, AskRequest, list_requests
 from audit_pipeline.extras.chat.rows import (
     AskJournal,
-    send_requests,
     build_imported_row,
     compute_output_digest,
     remove_text,
+    send_requests,
 )
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.pair_extraction import read_benchmark_documents

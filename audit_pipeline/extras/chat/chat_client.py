@@ -159,7 +159,7 @@ def ask_all(
         return None
 
     built = ((key, build_chat_request(entry, prompt, sampling)) for key, prompt, sampling in requests)
-    keyed = (((key, request.most), request) for key, request in built)
+    keyed = (((key, request.max_usage), request) for key, request in built)
     try:
         with closing(client.iterate_answers(keyed, read, read_refusal=read_filtered)) as answers:
             for key, reply in chain.from_iterable(answers):

@@ -143,7 +143,7 @@ def _read_result(
         name = parse_name(values.get("item"))
     position = _read_position(values)
     if name is None and position is None:
-        return None, "the row names no item"
+        return None, "the row has neither the name of an item nor a doc_id"
     document = values.get("doc")
     if not isinstance(document, dict):
         document = {}
@@ -174,9 +174,9 @@ def to_correctness(value: object) -> tuple[float, str | None]:
         except ValueError:
             return 0.0, f"{spelling[:40]!r} is no number"
     if value is None:
-        return 0.0, "is null"
+        return 0.0, "the value is null"
     if not isinstance(value, int | float):
-        return 0.0, f"is not a number but {type(value).__name__}"
+        return 0.0, f"the value is not a number but {type(value).__name__}"
     if 0 <= value <= 1:
         return float(value), None
     return 0.0, f"{value:.6g} is not between 0 and 1"
@@ -281,8 +281,9 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
             positions[matched_id] = result.position
     if not answers:
         raise DataError(
-            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. Its first item "
-            f"has the name {documents[0]}. Check that the results are of this test set and of the same split."
+            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. The first item of "
+            f"the benchmark has the name {documents[0]}. Check that the results are of this test set and of the same "
+            "split."
         )
     # fsum rounds only the final sum, so the order of the rows does not change the result.
     correct = {example_id: math.fsum(values) / len(values) for example_id, values in answers.items()}
@@ -329,7 +330,7 @@ def list_clean_positions(
     clean = [item.example_id for item in items if item.verdict == "clean"]
     if not clean:
         raise DataError(
-            "no item is clean, so no list was written: lm-evaluation-harness would read an empty list as all items"
+            "no item is clean, so --clean wrote no file: lm-evaluation-harness would read an empty list as all items"
         )
     positions: Mapping[str, int] = {}
     if matched is not None:

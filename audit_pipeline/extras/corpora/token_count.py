@@ -184,7 +184,7 @@ def count_documents(
     if not documents and skipped.count:
         raise build_unusable_file_error(corpus_label, skipped)
     if not documents:
-        raise DataError(f"{corpus_label} contains no rows")
+        raise DataError(f"{corpus_label} contains no rows, so no token can be counted")
     count = build_count()
     if on_progress is not None:
         on_progress(count)

@@ -67,9 +67,9 @@ class EndpointBackend:
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         """Request the statistics of windows, and yield the results part by part.
 
-        A part is yielded after a check that the endpoint still has the same model: rows of another model must not get
-        this model's fingerprint. The tokens of the check are reserved in the budget while the part is requested.
-        Closing the generator cancels open requests and loses unchecked results.
+        A part is yielded after a check that the endpoint still has the same model. Otherwise rows of another model
+        would get this model's fingerprint. The tokens of the check are reserved in the budget while the part is
+        requested. Closing the generator cancels open requests and loses unchecked results.
 
         If a server accepts strings only, texts without a matching string are reported and skipped. They get no row in
         the results.

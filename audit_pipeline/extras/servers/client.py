@@ -71,14 +71,14 @@ class ServerRequest:
     Attributes:
         url: Address.
         body: Body of a POST request, sent as JSON. None: a GET request.
-        most: Maximum number of tokens that the request can use.
+        max_usage: Maximum number of tokens that the request can use.
         max_bytes: Maximum length of the answer, in bytes.
         private: Text of the request that no message may quote.
     """
 
     url: str
     body: Mapping[str, Any] | None = None
-    most: Usage = field(default_factory=Usage)
+    max_usage: Usage = field(default_factory=Usage)
     max_bytes: int = 4 << 20
     private: str = ""
 
@@ -135,7 +135,7 @@ class Client:
         budget: Budget that counts each attempt.
         entry_name: Name of the entry in advice.
         notify: Function that receives a message about each retry.
-        patience: Policy of retries.
+        patience: Policy of retries: how often and after which pauses a failed request is repeated.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Client:
             read: Function that turns an identifier and the answer into a result. It raises RetryableError to repeat a
                 request.
             read_refusal: Function that may turn an answer with an error status into a result.
-            patience: Policy of retries. None: that of the client.
+            patience: Policy of retries. None: the policy of the client.
 
         Raises:
             ModelError: If an event loop is running, or the environment lacks the API key.
@@ -301,7 +301,7 @@ class _Session(Generic[K, T]):
             if pause <= 0:
                 break
             await self._sleep(pause)
-        await self._reserve(request.most)
+        await self._reserve(request.max_usage)
         self._n_sent += 1
         try:
             answer = await self._send(request)
@@ -315,14 +315,14 @@ class _Session(Generic[K, T]):
             self._n_sent -= 1
             self._settled.set()
 
-    async def _reserve(self, most: Usage) -> None:
+    async def _reserve(self, max_usage: Usage) -> None:
         """Reserve the maximum usage of an attempt in the budget.
 
         If the budget is too small, wait for open requests: they may use less than was reserved for them.
         """
         while not self._stopping.is_set():
             try:
-                return self._client.budget.reserve(most)
+                return self._client.budget.reserve(max_usage)
             except BudgetError:
                 if not self._n_sent:
                     raise
@@ -392,7 +392,8 @@ def _require_no_event_loop(who: str) -> None:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ModelError(
-            f"{who}: Requests are impossible within a running event loop, such as in a notebook. Send them in a thread."
+            f"{who}: No request can be sent within a running event loop, such as in a notebook. Call the function in "
+            "another thread."
         )
 
 
@@ -409,8 +410,8 @@ def read_api_key(entry: ServerSettings) -> str | None:
         raise ModelError(f"The environment variable {entry.key_env} is not set. Set it to the API key of the server.")
     if not (key.isascii() and key.isprintable()):
         raise ModelError(
-            f"The environment variable {entry.key_env} contains no valid API key. A key consists of printable ASCII "
-            "characters."
+            f"The environment variable {entry.key_env} contains no valid API key, because a key consists of printable "
+            "ASCII characters only. Correct the variable."
         )
     return key
 

@@ -143,7 +143,7 @@ _FIXED_BYTES = 1 << 20
 _FLOOR_TIES = 3
 _NEXT_VALUES = 5
 _LARGEST_FLOOR = math.log(0.5)
-_NO_LOGPROBS = "The answer contains impossible log-probabilities."
+_NO_LOGPROBS = "The answer contains impossible log-probabilities: values above 0, or no numbers."
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """A number that fits into the type of its column. The counts and ids below also fit."""
@@ -209,7 +209,7 @@ class AnswerDetail:
 
     @classmethod
     def for_statistics(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
-        """Return the least detail that statistics need, because answers with more detail are longer and slower."""
+        """Return the least detail with which an answer contains the statistics. More detail makes answers slower."""
         needed = max([0, *(_BEST.get(name, 0) for name in statistics)])
         return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))
 
@@ -276,7 +276,8 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         location = to_one_line(".".join(map(str, first["loc"])))[:_MAX_LOCATION_LENGTH]
         raise BadAnswerError(
-            f"The answer does not have the expected form ({location or 'JSON'}: {first['msg']})."
+            f"The answer does not have the expected form ({location or 'JSON'}: {first['msg']}). Check the dialect in "
+            "the entry of the model."
         ) from error
 
 

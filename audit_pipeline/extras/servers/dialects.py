@@ -24,6 +24,11 @@ from audit_pipeline.models.usage_budget import Budget
 
 K = TypeVar("K")
 
+_OTHER_IDS = (
+    "The answer contains other token ids than the request, so its log-probabilities do not belong to the text. Check "
+    "model and dialect in the endpoint of the model's entry."
+)
+
 
 class EndpointClient(Client):
     """A client of the endpoint of a model."""
@@ -56,7 +61,7 @@ class EndpointClient(Client):
         Args:
             prompts: Pairs of a key and a prompt.
             detail: Detail of the answers.
-            patience: Policy of retries. None: that of the client.
+            patience: Policy of retries. None: the policy of the client.
             on_other_tokens: Function that is called for a string that the server splits into other tokens. None: such a
                 string raises BadAnswerError.
 
@@ -131,7 +136,7 @@ def _parse_vllm_answer(prompt: interface.Prompt, detail: interface.AnswerDetail,
     entries = choice.prompt_logprobs or []
     interface.require_entry_per_token(len(entries), len(prompt.ids))
     if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
-        raise interface.BadAnswerError("The answer contains other token ids than the request.")
+        raise interface.BadAnswerError(_OTHER_IDS)
     first = len(entries) - prompt.scored
     positions = [
         _build_vllm_position(entry, token, detail)
@@ -223,7 +228,7 @@ def _parse_sglang_answer(prompt: interface.Prompt, detail: interface.AnswerDetai
     own = meta.input_token_logprobs or []
     interface.require_entry_per_token(len(own), len(prompt.ids))
     if tuple(token for _, token, _ in own) != prompt.ids:
-        raise interface.BadAnswerError("The answer contains other token ids than the request.")
+        raise interface.BadAnswerError(_OTHER_IDS)
     tops = meta.input_top_logprobs or [None] * len(own)
     interface.require_entry_per_token(len(tops), len(prompt.ids))
     first = len(own) - prompt.scored
@@ -307,7 +312,9 @@ def _parse_llama_cpp_answer(prompt: interface.Prompt, detail: interface.AnswerDe
     logprobs = _require_logprobs(completion)
     tokens = len(prompt.ids)
     if completion.usage is None:
-        raise interface.BadAnswerError("The answer has no field usage.prompt_tokens.")
+        raise interface.BadAnswerError(
+            "The answer has no field usage.prompt_tokens, so the tokens that the server has read are unknown."
+        )
     if completion.usage.prompt_tokens == tokens:
         raise interface.BadAnswerError(
             "The server adds no start token. Without it, each log-probability belongs to the next position. Start the "
@@ -328,7 +335,10 @@ def _parse_llama_cpp_answer(prompt: interface.Prompt, detail: interface.AnswerDe
 def _require_logprobs(completion: _EchoCompletion) -> _EchoLogprobs:
     logprobs = completion.choices[0].logprobs
     if logprobs is None:
-        raise interface.BadAnswerError("The answer contains no log-probabilities.")
+        raise interface.BadAnswerError(
+            "The answer contains no log-probabilities. Check that the server returns logprobs with echo "
+            "(llama-cpp-python: start the server with --logits_all true)."
+        )
     return logprobs
 
 

@@ -123,7 +123,8 @@ def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
         probability = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
             f"{client.who}: Each of the {len(values)} tokens of {len(answers)} different texts has a probability of "
-            f"{probability}. No model computes such probabilities. The server or a proxy invents its answers."
+            f"{probability}. No model computes such probabilities, so the server or a proxy does not run the model. "
+            "Check url and model in the entry of the model."
         )
 
 

@@ -184,7 +184,7 @@ def test_the_start_token_policy_must_score_the_first_token(model: TokenizedModel
     build_frequencies(load_references()["mine"], model, paths, step())
     entry = model.entry.model_copy(update={"start_token_policy": "tokenizer"})
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
-    with pytest.raises(DataError, match="it requires the start-token policy 'always'"):
+    with pytest.raises(DataError, match="so it requires a start token before each text"):
         find_frequencies(other, paths)
 
 
