@@ -48,7 +48,7 @@ def chat_answers(run: stage.StageRun) -> stage.StageResult:
     headlines = [row for row in report.documents if row["is_headline"]]
     reproduced = Counter(row["side"] for row in headlines if row["claim"] == "reproduced")
     values = {
-        "new answers": report.new,
+        "new answers": report.new_answer_count,
         **unmeasured,
         "audited documents reproduced in part": reproduced["audited"],
         "held-out documents reproduced in part": reproduced["held_out"],

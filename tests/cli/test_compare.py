@@ -76,7 +76,8 @@ def test_members_are_compared_with_non_members_and_no_model_is_loaded(
     assert "There are too few texts to say whether the model before knew them" in done.stdout
     assert "no difference from the retrained model: no retrained model was named" in done.stdout
     assert (
-        "base was not searched for passages of shelf_12. Search it: corpus-audit extract --model base --benchmark "
+        "base was not searched for passages of shelf_12. Search for them: corpus-audit extract --model base "
+        "--benchmark "
         "shelf_12" in done.stdout
     )
     rows = query_warehouse(audited.paths.warehouse, "FROM current_unlearning").to_pylist()

@@ -80,14 +80,14 @@ class AskReport:
     Attributes:
         pair: The benchmark and the model.
         documents: The stored rows of CHAT_DOCUMENTS.
-        new: Number of answers that this run added.
+        new_answer_count: Number of answers that this run added.
         data_version: The data version of the rows, or an empty string if no rows were written.
         fault: The error that ended the run early. The caller raises it after it has printed the results.
     """
 
     pair: Pair
     documents: Rows
-    new: int
+    new_answer_count: int
     data_version: str
     fault: AuditError | None = None
 

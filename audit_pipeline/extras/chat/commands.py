@@ -44,7 +44,8 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
     (
         "p and q",
         lambda row: row["side"] == "audited" and row["score"] is not None and row["p_value"] is None,
-        "no held-out document has a score for the comparison; use --held-out and answers about these documents",
+        "no held-out document has a score to compare with; give held-out documents with --held-out, and get answers "
+        "about them",
     ),
 )
 """The numbers that a document's row may lack, each with its name, the condition for the lack, and the reason."""
@@ -91,13 +92,14 @@ _DOCUMENTS: Columns = (
     "these documents.",
 )
 @click.option(
-    "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."
+    "--benchmark",
+    help="Ask about the documents of a built benchmark instead of files. Non-members of the benchmark are held out.",
 )
 @click.option(
     "--name",
     default="asked",
     show_default=True,
-    help="Name of this set of files. The answers are stored under this name.",
+    help="Name for the set of files of --texts and --held-out. The answers are stored under this name.",
 )
 @click.option(
     "--rungs",

@@ -65,7 +65,10 @@ class DocumentLookup:
             )
         if not names:
             examples = ", ".join(sorted(self._documents)[:_MAX_QUOTED_NAMES])
-            raise ValueError(f"Unknown document {label[:80]!r}. The first documents are: {examples}.")
+            raise ValueError(
+                f"Unknown document {label[:80]!r}. Use the name, title or file name of a document. The first documents "
+                f"are: {examples}."
+            )
         return next(iter(names))
 
     def find_passage(self, name: str, passage: str) -> Span | None:

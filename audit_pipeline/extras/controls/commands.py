@@ -364,5 +364,5 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
 
     if name in run_setup.load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
-    console.print_message(f"config/controls.yaml has no control '{name}', so its check is skipped")
+    console.print_message(f"config/controls.yaml has no control '{name}', so this check is skipped")
     return []

@@ -43,7 +43,7 @@ class Architecture(StrictSettings):
         default=128, description="width of a layer; must be a multiple of twice the number of heads"
     )
     layers: AtLeastOne = Field(default=4, description="number of layers")
-    heads: AtLeastOne = Field(default=4, description="attention heads per layer")
+    heads: AtLeastOne = Field(default=4, description="number of attention heads per layer")
     intermediate_size: AtLeastOne = Field(default=384, description="width inside a layer's feed-forward part")
     context: AtLeastOne = Field(default=512, description="length of the context in tokens")
     vocabulary: Annotated[int, Field(ge=300, strict=True)] = Field(
@@ -77,7 +77,10 @@ class ControlEntry(StrictSettings):
     words: AtLeastOne = Field(default=64, description="length of a text in words")
     unit: UnitName = Field(
         default="whitespace",
-        description="unit of length: words between white space, or for Chinese the words that jieba segments",
+        description=(
+            "unit of length: whitespace (words between white space) or jieba (words that the package jieba finds, for "
+            "Chinese)"
+        ),
     )
     randomise: Literal["window", "document"] = Field(
         default="window",
@@ -173,7 +176,7 @@ class StudyEntry(StrictSettings):
     description: Text = Field(description="description of the study for readers")
     control: Name = Field(description="control to train again")
     vary: Annotated[dict[Text, tuple[float | int | str, ...]], Field(min_length=1)] = Field(
-        description="settings of the control, each with its values"
+        description="settings of the control to vary, each with a list of values"
     )
     seeds: AtLeastOne = Field(default=1, description="number of trainings per value, each with another seed")
     detectors: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(

@@ -203,10 +203,10 @@ def _read_items(file: ItemsFile) -> tuple[list[str], AuditedTexts]:
             f"{file.path}: no row has an answer in the column {file.answer_column}. Name another column with "
             "--answer-column."
         )
-    return name_rows(rows, ids_in, required=file.id_column is not None), AuditedTexts(texts, borders)
+    return choose_row_names(rows, ids_in, required=file.id_column is not None), AuditedTexts(texts, borders)
 
 
-def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
+def choose_row_names(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
     """Return the ids of the rows, or their locations in the file if ids are missing or not unique.
 
     Raises:
@@ -287,11 +287,11 @@ def _match_results_file(
     file = model_results.read_results(path)
     console.print_skipped(file.skipped.first, file.skipped.count)
     matched = model_results.match_results(file, examples, manifest)
-    others = f"; not used: {', '.join(file.other_measures)}" if file.other_measures else ""
-    means = f" ({matched.averaged:,} of them: the mean of several answers)" if matched.averaged else ""
+    others = f" (other metrics are not used: {', '.join(file.other_measures)})" if file.other_measures else ""
+    means = f" ({matched.averaged:,} of them have several answers, whose mean counts)" if matched.averaged else ""
     console.print_result(
-        f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have a "
-        f"result{means}; {matched.unmatched:,} result(s) belong to no item.",
+        f"Results of the kind {file.kind}, measured by {file.measure}{others}. {len(matched.correct):,} of "
+        f"{len(examples):,} items have a result{means}. {matched.unmatched:,} result(s) belong to no item.",
         results={
             "kind": file.kind,
             "measure": file.measure,

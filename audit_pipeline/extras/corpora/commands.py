@@ -66,7 +66,7 @@ _answer_column_option = click.option(
 @click.option(
     "--out",
     type=shared_options.PATH,
-    help="With --texts: write corpus_overlap.parquet and overlap_spans.parquet to this folder. Default: The results "
+    help="With --texts: write corpus_overlap.parquet and overlap_spans.parquet to this folder. Default: the results "
     "are only printed.",
 )
 @click.option("--no-text", is_flag=True, help="Show only the locations of passages, and quote no text.")

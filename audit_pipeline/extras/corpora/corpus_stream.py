@@ -187,7 +187,7 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
     if kind is not None and not path.is_dir():
         if os.path.lexists(path):
             raise DataError(f"{path} is {kind}, not a regular file. Give a regular file or a folder.")
-        raise DataError(f"{path}: no such file or folder")
+        raise DataError(f"{path}: no such file or folder. Check the path.")
     if has_row_format(path):
         return [path], []
     if not path.is_dir():

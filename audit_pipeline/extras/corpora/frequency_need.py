@@ -80,7 +80,7 @@ def read_corpus_frequencies(
     return _frequencies_from_table(table, metadata, path, model), metadata
 
 
-def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFrequencies, Mapping[str, str]]:
+def read_reference_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFrequencies, Mapping[str, str]]:
     """Read the table of the model's reference corpus, and its data version by its name in the lineage.
 
     Raises:
@@ -303,7 +303,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         if inputs is not None and inputs.frequencies is not None and is_usable:
             return read_frequencies(inputs.frequencies, self._model), {}, None
         try:
-            return *find_frequencies(self._model, self._scope.paths), None
+            return *read_reference_frequencies(self._model, self._scope.paths), None
         except TransientError:
             raise
         except AuditError as error:

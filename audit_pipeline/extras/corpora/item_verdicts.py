@@ -275,8 +275,8 @@ def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, requi
     if corpus is not None:
         raise ConfigError(
             f"{corpus} was not searched for the texts of {benchmark} (searched corpora: "
-            f"{', '.join(corpora) or 'none'}). "
-            f"Search it: corpus-audit overlap --benchmark {benchmark} --corpus {corpus}"
+            f"{', '.join(corpora) or 'none'}). Search the corpus: corpus-audit overlap --benchmark {benchmark} "
+            f"--corpus {corpus}"
         )
     if len(corpora) > 1:
         raise ConfigError(

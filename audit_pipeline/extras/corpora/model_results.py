@@ -135,7 +135,7 @@ def _read_result(
     Returns:
         The result, or None and the problem of the row.
     """
-    correct, problem = to_correctness(value)
+    correct, problem = parse_correctness(value)
     if problem is not None:
         return None, f"{measure}: {problem}"
     name = None
@@ -158,7 +158,7 @@ def _read_position(values: Mapping[str, Any]) -> int | None:
     return None
 
 
-def to_correctness(value: object) -> tuple[float, str | None]:
+def parse_correctness(value: object) -> tuple[float, str | None]:
     """Convert a value to the correctness of an answer.
 
     Returns:
@@ -211,7 +211,7 @@ def _rank_measures(path: Path, measures_of_rows: Iterable[Mapping[str, object]])
     for measures in measures_of_rows:
         for name, value in measures.items():
             names.add(name)
-            _, problem = to_correctness(value)
+            _, problem = parse_correctness(value)
             if problem is None:
                 usable.add(name)
     if not usable:
@@ -272,7 +272,7 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     unmatched = 0
     for result in file.results:
         name = result.name or parse_name(result.columns.get(spec.get("id_column"))) or ""
-        matched_id = id_of_text.get(_fill_text(spec, template, result.columns)) or id_of_name.get(name)
+        matched_id = id_of_text.get(_build_item_text(spec, template, result.columns)) or id_of_name.get(name)
         if matched_id is None:
             unmatched += 1
             continue
@@ -297,7 +297,7 @@ def _index_unique(keys: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
     return {key: example_id for key, example_id in zip(keys, ids, strict=True) if counts[key] == 1}
 
 
-def _fill_text(spec: Record, template: ItemTemplates | None, columns: Mapping[str, object]) -> str:
+def _build_item_text(spec: Record, template: ItemTemplates | None, columns: Mapping[str, object]) -> str:
     """Build the text of an item from the columns of a row. It is empty if the row is unusable."""
     if template is not None:
         if not columns:

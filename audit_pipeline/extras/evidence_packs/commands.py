@@ -132,7 +132,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     type=shared_options.AT_LEAST_1,
     metavar="N",
     help="Run N texts and N windows of each benchmark again, and compare the log-probabilities with the pack's. "
-    "Requires --seed and --model. Default: The model is not run.",
+    "Requires --seed and --model. Default: the model is not run.",
 )
 @click.option(
     "--seed",
@@ -143,7 +143,7 @@ def pack(model: str, benchmark: str, out: Path) -> None:
 @click.option(
     "--certificates",
     type=shared_options.EXISTING_FILE,
-    help="PEM file with certificates of timestamp authorities that you trust. Default: The signatures of timestamps "
+    help="PEM file with certificates of timestamp authorities that you trust. Default: the signatures of timestamps "
     "are not checked.",
 )
 @shared_options.table_output_options

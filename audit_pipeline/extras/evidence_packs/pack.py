@@ -199,7 +199,7 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
     corpora = load_references(configuration.folder).raw_values
     references = {name: entry for name, entry in corpora.items() if name == content.model.entry.reference_corpus}
     files: Mapping[str, Mapping[str, Any]] = {
-        "models": {"models": reduce_entries(models)},
+        "models": {"models": reduce_model_entries(models)},
         "benchmarks": {"benchmarks": benchmarks},
         "sources": {},
         "references": {"references": references},
@@ -210,7 +210,7 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
 
 
-def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def reduce_model_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the models' entries with their fingerprints (``card``) and the fields that affect or describe results.
 
     The result names no file, server, key or code. The field ``reference_model`` is removed if ``models`` lacks that

@@ -116,7 +116,8 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
         # The rest of the message is a stack trace of OpenSSL.
         reason = str(error).partition(": ErrorStack")[0]
         raise DataError(
-            f"The certificates in {certificates} do not confirm the signature of the timestamp: {reason}."
+            f"The certificates in {certificates} do not confirm the signature of the timestamp: {reason}. Check that "
+            "the file has the certificates of the authority that signed the timestamp."
         ) from error
 
 

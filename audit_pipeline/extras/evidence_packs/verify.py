@@ -24,7 +24,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, ModelError, escape_unprintable, is_full_disk, to_one_line
 from audit_pipeline.extras.evidence_packs import sealed_plan
-from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
+from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_model_entries
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
 from audit_pipeline.extras.extraction.pair_extraction import EXTRACTION_VERSION, extract_pair, read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
@@ -187,7 +187,7 @@ def _check_payload(
     about = read_json(payload / PACK)
     # An entry of a manipulated pack could name files, servers or code, so the entries are reduced again.
     config = payload / WORKSPACE / "config" / "models.yaml"
-    reduced = reduce_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
+    reduced = reduce_model_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
     pairs = [Pair(benchmark, about["model"]) for benchmark in about["benchmarks"]]
     if not pairs:
@@ -356,7 +356,7 @@ class _Verification:
             if not file_of(self.paths, table, pair.partition, _RUN).is_file():
                 yield PackCheck(what, None, "the table is not computed again; only its digest is checked")
                 continue
-            difference = find_difference(table, rows, self._read_run(table, pair, _RUN))
+            difference = describe_first_difference(table, rows, self._read_run(table, pair, _RUN))
             state = f"{len(rows):,} rows that were computed again are equal to the last digit"
             yield PackCheck(what, difference is None, difference or state)
         if n_earlier:
@@ -420,15 +420,16 @@ class _Verification:
         packed_lengths = {key: len(values) for key, values in packed_values.items()}
         fresh_lengths = {key: len(values) for key, values in fresh_values.items()}
         if packed_lengths != fresh_lengths:
-            message = "the pack lacks token statistics of some texts, or splits some texts into other tokens"
+            message = "the pack lacks token statistics of some texts, or has other tokens than the model of --model"
             return PackCheck(what, False, message)
         differences = np.concatenate([np.abs(packed_values[key] - fresh_values[key]) for key in packed_values])
         mean = float(differences.mean())
         dtype = self.model.entry.dtype
+        kind = what.partition(" ")[0]
         message = (
-            f"{len(packed_values)} were selected with the seed {rerun.seed}; log-probabilities differ by {mean:.2g} "
-            f"nats per token on average and by {differences.max():.2g} at most; for {dtype}, the average may be "
-            f"{TOLERANCE[dtype]:g} at most"
+            f"{len(packed_values)} {kind} were selected with the seed {rerun.seed}; log-probabilities differ by "
+            f"{mean:.2g} nats per token on average and by {differences.max():.2g} at most; for {dtype}, the average "
+            f"may be {TOLERANCE[dtype]:g} at most"
         )
         return PackCheck(what, mean <= TOLERANCE[dtype], message)
 
@@ -457,7 +458,7 @@ def _refuse_to_run(model: TokenizedModel) -> Backend:
     )
 
 
-def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
+def describe_first_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
     """Describe the first column that differs between packed rows and rows that were computed again, or return None.
 
     The order of the rows, their run ids and columns about generated text do not matter.

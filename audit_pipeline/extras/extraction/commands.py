@@ -44,11 +44,13 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--benchmark",
-    help="Search the documents of a benchmark. Its non-members are held out. The results are stored in the "
-    "warehouse and the report.",
+    help="Search the documents of a benchmark. The non-members of the benchmark are held out. The results are stored "
+    "in the warehouse and the report.",
 )
 @click.option(
-    "--document", metavar="ID", help="Search a document of a source. ID is its document_id in the table documents."
+    "--document",
+    metavar="ID",
+    help="Search a document of a source. ID is the document's value in the column document_id of the table documents.",
 )
 @click.option(
     "--held-out",
@@ -95,7 +97,9 @@ _NAMED_EDITIONS = 10
     help="Let the model continue the prefixes of the strongest passages: once greedily, and N times by sampling. "
     f"{_NOT_CACHED}",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples of --generate.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the random numbers with which --generate samples."
+)
 @click.option(
     "--near-verbatim",
     type=shared_options.AT_LEAST_1,

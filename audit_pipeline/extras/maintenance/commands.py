@@ -45,7 +45,7 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
 
     target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:
-        _show_removal(forgetting.plan_to_forget(target, paths), dry_run=True)
+        _show_removal(forgetting.plan_removal(target, paths), dry_run=True)
     else:
         _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, console.print_step), dry_run=False)
 
@@ -65,7 +65,7 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
         console.show_table(name, rows, [("would be removed", "what"), *_REMOVED[1:]] if dry_run else _REMOVED)
     else:
         console.print_result(f"There is no data of {target} to remove.", **{name: rows})
-    lines = [f"Kept: {name}" for name in removal.kept]
+    lines = [f"Kept: {name}" for name in removal.retained_data]
     lines.append("Kept: the run history in Dagster. Delete runs in the UI, under Runs.")
     if removal.configured:
         lines.append(

@@ -211,11 +211,14 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
         f"The ledger was changed. Restore {paths.ledger} from a backup. Without a backup, mention the change with "
         "every finding of this data folder"
     )
-    state = f"{len(ledger.lines)} lines, {ledger.forgotten_count} of them forgotten; {len(files)} files of tables"
+    state = (
+        f"{len(ledger.lines)} lines, {ledger.forgotten_count} of them emptied by `corpus-audit forget`; {len(files)} "
+        "files of tables"
+    )
     yield _build_check("ledger", ledger.problems, advice, state)
     unexplained = sorted(set(files) - {entry.file(paths) for entry in ledger.entries})
     if unexplained:
-        message = "The ledger does not contain these files. Delete them, and repeat the runs that wrote them"
+        message = "The ledger does not contain these files. Delete the files, and repeat the runs that wrote them"
         yield DoctorCheck("unexplained files", False, message, unexplained)
     # Only the last file of each partition must exist.
     latest: dict[tuple[str, str], Entry] = {(entry.table, entry.partition): entry for entry in ledger.entries}
@@ -246,11 +249,13 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
     for folder in folders:
         on_check(f"cache, {folder.parent.name} ({size} in all)")
         damaged += find_damaged_parts(folder, whole=deep)
-    comparison = "digests not compared (--deep compares them; every read does, too)"
+    comparison = "the digests were not compared (--deep compares them, and so does every read)"
     if deep:
-        comparison = "all digests compared"
+        comparison = "all digests were compared"
     state = f"{len(parts)} part files, {size}; {comparison}"
-    yield _build_check("cache", damaged, "Part files are damaged. The next audit runs their texts again", state)
+    yield _build_check(
+        "cache", damaged, "Part files are damaged. The next audit runs the model on their texts again", state
+    )
     if explain_unwritable(paths.root) is None:
         for part in damaged:
             set_aside(part)

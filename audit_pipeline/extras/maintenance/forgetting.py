@@ -84,7 +84,7 @@ class Removal:
         lines: Digests of the ledger's lines whose content is erased.
         renamed_cards: Paths of cards (JSON files about models) that another model uses, too, with that model's name.
             The name in the card is replaced by it.
-        kept: Descriptions of related data that stay.
+        retained_data: Descriptions of related data that stay.
         had_partition: The target had a Dagster partition.
         configured: The configuration contains the target. None if the configuration is unreadable.
         dead_runs: Identifiers of dead runs that were marked as failed.
@@ -95,7 +95,7 @@ class Removal:
     texts: set[str] = field(default_factory=set)
     lines: set[str] = field(default_factory=set)
     renamed_cards: dict[Path, str] = field(default_factory=dict)
-    kept: list[str] = field(default_factory=list)
+    retained_data: list[str] = field(default_factory=list)
     had_partition: bool = False
     configured: bool | None = None
     dead_runs: Sequence[str] = ()
@@ -113,7 +113,7 @@ class Removal:
         return rows
 
 
-def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Removal:
+def plan_removal(named_target: RemovalTarget, paths: DataPaths) -> Removal:
     """Return the data that :func:`forget` would remove. Nothing changes, and no Dagster home is created.
 
     Raises:
@@ -267,9 +267,9 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     removal.lines = {line.digest for line in ledger.lines if _find_name_in_line(line, target.dimension) == target.name}
     n_damaged = sum(line.fields is None for line in ledger.lines)
     if n_damaged:
-        removal.kept.append(f"{n_damaged} corrupt lines of the ledger, whose content is unknown")
+        removal.retained_data.append(f"{n_damaged} corrupt lines of the ledger, whose content is unknown")
     for log in sorted(paths.root.glob(f"{paths.warehouse.name}.*.aside")):
-        removal.kept.append(f"{log}, the log of a session that wrote to an earlier warehouse")
+        removal.retained_data.append(f"{log}, the log of a session that wrote to an earlier warehouse")
     return removal
 
 
@@ -358,10 +358,10 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
         for file in folder.glob("*.parquet"):
             digests |= _read_text_digests(table, file, document_digests)
     removal.texts = target_texts - other_texts
-    removal.kept.append("the documents of the benchmark's sources, because other benchmarks may use them")
+    removal.retained_data.append("the documents of the benchmark's sources, because other benchmarks may use them")
     n_shared = len(target_texts & other_texts)
     if n_shared:
-        removal.kept.append(
+        removal.retained_data.append(
             f"token statistics of {n_shared} of the benchmark's texts, because other benchmarks also contain these "
             "texts"
         )
@@ -406,7 +406,7 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
         if kind != "model":
             continue
         users = sorted(other for other, theirs in other_models.items() if (kind, fingerprint) in theirs)
-        removal.kept.append(
+        removal.retained_data.append(
             f"token statistics and card of the fingerprint {fingerprint}, because it is also the fingerprint of "
             f"{', '.join(users)}"
         )

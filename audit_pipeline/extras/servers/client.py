@@ -130,7 +130,7 @@ class Client:
     not followed: the key is only for the host in the entry.
 
     Attributes:
-        who: Name of the server in messages.
+        server_label: Name of the server in messages.
         entry: Settings of the server.
         budget: Budget that counts each attempt.
         entry_name: Name of the entry in advice.
@@ -140,7 +140,7 @@ class Client:
 
     def __init__(
         self,
-        who: str,
+        server_label: str,
         entry: ServerSettings,
         budget: Budget,
         *,
@@ -148,7 +148,7 @@ class Client:
         notify: Callable[[str], None] = lambda message: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
-        self.who = who
+        self.server_label = server_label
         self.entry = entry
         self.budget = budget
         self.entry_name = entry_name
@@ -189,7 +189,7 @@ class Client:
             BudgetError: If a request could exceed the budget.
             AuditError: If ``requests`` or ``read`` raises it.
         """
-        _require_no_event_loop(self.who)
+        _require_no_event_loop(self.server_label)
         with asyncio.Runner() as runner:
             session = _Session(self, iter(requests), read, read_refusal, patience or self.patience)
             try:
@@ -234,7 +234,7 @@ class _Session(Generic[K, T]):
         self._http: AsyncHttpClient | None = None
 
     def _report_retry(self, state: Any) -> None:
-        self._client.notify(f"{self._client.who}: {state.outcome.exception()}. The request is sent again.")
+        self._client.notify(f"{self._client.server_label}: {state.outcome.exception()}. The request is sent again.")
 
     async def collect_results(self) -> list[T]:
         """Start requests and return the results that arrive next, or an empty list at the end."""
@@ -286,7 +286,7 @@ class _Session(Generic[K, T]):
         except RetryableError as fault:
             tries = f"{self._attempts} attempt{'s' if self._attempts > 1 else ''}"
             raise UnansweredError(
-                f"{self._client.who}: {fault} (after {tries}). Try again later.",
+                f"{self._client.server_label}: {fault} (after {tries}). Try again later.",
                 fault.status,
             ) from fault
 
@@ -355,15 +355,15 @@ class _Session(Generic[K, T]):
         except RetryableError:
             raise
         except OversizedResponseError as error:
-            raise OversizedError(f"{self._client.who}: {error}") from error
+            raise OversizedError(f"{self._client.server_label}: {error}") from error
         except HttpError as error:
-            raise ModelError(f"{self._client.who}: {error}") from error
+            raise ModelError(f"{self._client.server_label}: {error}") from error
         return ServerAnswer(
             response.status_code, response.headers, response.content, asked_at, time.monotonic() - started
         )
 
     def _raise_for_status(self, answer: ServerAnswer, request: ServerRequest) -> NoReturn:
-        who = self._client.who
+        server_label = self._client.server_label
         status = answer.status
         message = _TOKEN_IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_MAX_MESSAGE_LENGTH])
         message = redact_prompt(message, request.private)
@@ -375,7 +375,8 @@ class _Session(Generic[K, T]):
             pause = parse_retry_after(answer.headers.get("Retry-After"))
             if pause is not None and pause > _MAX_REQUESTED_PAUSE:
                 raise UnansweredError(
-                    f"{who}: {problem} and requests a pause of {pause:.0f} s. Try again after the pause.", status
+                    f"{server_label}: {problem} and requests a pause of {pause:.0f} s. Try again after the pause.",
+                    status,
                 )
             if pause is not None:
                 self._not_before = max(self._not_before, asyncio.get_running_loop().time() + pause)
@@ -385,15 +386,15 @@ class _Session(Generic[K, T]):
             advice = _REDIRECT_ADVICE
         route = urlsplit(request.url).path
         advice = advice.format(self._client.entry_name)
-        raise RefusedError(f"{who}: {problem} to {route}. {advice}", status, message)
+        raise RefusedError(f"{server_label}: {problem} to {route}. {advice}", status, message)
 
 
-def _require_no_event_loop(who: str) -> None:
+def _require_no_event_loop(server_label: str) -> None:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ModelError(
-            f"{who}: No request can be sent within a running event loop, such as in a notebook. Call the function in "
-            "another thread."
+            f"{server_label}: No request can be sent within a running event loop, such as in a notebook. Call the "
+            "function in another thread."
         )
 
 

@@ -237,12 +237,12 @@ class ServerDialect:
     """The functions that build requests for one kind of server and read its answers.
 
     Attributes:
-        ask: Function that builds the request for a prompt.
-        read: Function that reads the answer. It raises BadAnswerError.
+        build_request: Function that builds the request for a prompt.
+        read_answer: Function that reads the answer. It raises BadAnswerError.
     """
 
-    ask: Callable[[Endpoint, Prompt, AnswerDetail], ServerRequest]
-    read: Callable[[Prompt, AnswerDetail, bytes], Answer]
+    build_request: Callable[[Endpoint, Prompt, AnswerDetail], ServerRequest]
+    read_answer: Callable[[Prompt, AnswerDetail, bytes], Answer]
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class EndpointClient(Client):
         def read(keyed: tuple[K, interface.Prompt], answer: ServerAnswer) -> list[tuple[K, interface.Answer]]:
             key, prompt = keyed
             try:
-                return [(key, dialect.read(prompt, detail, answer.body))]
+                return [(key, dialect.read_answer(prompt, detail, answer.body))]
             except interface.BadAnswerError as error:
                 if (
                     on_other_tokens is not None
@@ -84,10 +84,10 @@ class EndpointClient(Client):
                     on_other_tokens(key, error)
                     return []
                 raise interface.BadAnswerError(
-                    f"{self.who}: {error} The text has the sha256 {prompt.sha256}."
+                    f"{self.server_label}: {error} The text has the sha256 {prompt.sha256}."
                 ) from error
 
-        requests = ((keyed, dialect.ask(self.endpoint, keyed[1], detail)) for keyed in prompts)
+        requests = ((keyed, dialect.build_request(self.endpoint, keyed[1], detail)) for keyed in prompts)
         with closing(self.iterate_answers(requests, read, patience=patience)) as batches:
             for batch in batches:
                 yield list(chain.from_iterable(batch))

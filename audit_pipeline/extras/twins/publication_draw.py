@@ -195,8 +195,8 @@ def draw_twins(items: Sequence[TwinItem], secret: Path, authority: str | None = 
         DataError: If the secret file or its timestamp exists.
         AuthorityError: If the authority does not respond. Nothing is written.
     """
-    require_new(secret)
-    require_new(build_stamp_path(secret))
+    require_new_file(secret)
+    require_new_file(build_stamp_path(secret))
     document = {
         "drawn_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "key": secrets.token_hex(32),
@@ -215,7 +215,7 @@ def draw_twins(items: Sequence[TwinItem], secret: Path, authority: str | None = 
     return replace(read_twins(secret), items=items)
 
 
-def require_new(file: Path) -> None:
+def require_new_file(file: Path) -> None:
     """Check that a file does not exist.
 
     Raises:

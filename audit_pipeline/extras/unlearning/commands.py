@@ -55,7 +55,7 @@ _UNLEARNING: Columns = (
 @click.option(
     "--holdout",
     help="Benchmark of texts that neither model was trained on. All texts of --forget are compared with all texts of "
-    "this benchmark. Default: The non-members of --forget.",
+    "this benchmark. Default: the non-members of --forget.",
 )
 @click.option(
     "--retrained",

@@ -341,8 +341,8 @@ def _find_comparable_extraction(
     pair = tables.Pair(benchmark.name, model.entry.name)
     if not has_entries(paths, tables.DOCUMENT_MEMORISATION, pair):
         return (
-            f"{pair.model} was not searched for passages of {pair.benchmark}. Search it: corpus-audit extract --model "
-            f"{pair.model} --benchmark {pair.benchmark}"
+            f"{pair.model} was not searched for passages of {pair.benchmark}. Search for them: corpus-audit extract "
+            f"--model {pair.model} --benchmark {pair.benchmark}"
         )
     entry = read_latest_run(paths, tables.DOCUMENT_MEMORISATION.name, pair.partition)
     difference = None

@@ -23,7 +23,7 @@ from made_workspace import Workspace
 
 from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.command_actions import name_rows
+from audit_pipeline.extras.corpora.command_actions import choose_row_names
 from audit_pipeline.extras.corpora.config import choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.item_verdicts import (
@@ -372,7 +372,7 @@ def test_a_corpus_that_was_read_in_part_has_no_clean_items(built: Workspace) -> 
 def test_errors_name_the_command_to_run(built: Workspace) -> None:
     assert "did you mean trees?" in error_of(built.run("items", "--benchmark", "tree"))
     wrong = error_of(built.run("items", "--benchmark", "trees", "--corpus", "books"))
-    assert "(searched corpora: web). Search it: corpus-audit overlap --benchmark trees --corpus books" in wrong
+    assert "(searched corpora: web). Search the corpus: corpus-audit overlap --benchmark trees --corpus books" in wrong
     other = built.root / "wiki"
     (built.root / "web").rename(other)
     search(built, other)
@@ -453,10 +453,10 @@ def test_a_file_and_its_benchmark_get_the_same_verdicts_and_the_report_shows_the
 )
 def test_items_have_their_own_ids_if_all_ids_are_unique(ids: list[object], names: list[str]) -> None:
     rows = [TextRow(f"items.jsonl:{place + 1}", place, "a text", {"id": ids[place]}) for place in range(2)]
-    assert name_rows(rows, "id", required=False) == names
+    assert choose_row_names(rows, "id", required=False) == names
     if names[0] != str(ids[0]):
         with pytest.raises(DataError, match=r"the 2 texts have \d different ids"):
-            name_rows(rows, "id", required=True)
+            choose_row_names(rows, "id", required=True)
 
 
 def test_a_missing_column_of_a_file_of_items_is_named(tmp_path: Path) -> None:

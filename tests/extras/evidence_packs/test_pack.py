@@ -21,9 +21,9 @@ from made_workspace import Workspace, count_loads
 from timestamp_authority import make_authority
 from tiny_models import save_model
 
-from audit_pipeline.extras.evidence_packs.pack import reduce_entries, write_pack
+from audit_pipeline.extras.evidence_packs.pack import reduce_model_entries, write_pack
 from audit_pipeline.extras.evidence_packs.sealed_plan import SealedPlan, compose_plan, read_last_plan, write_plan
-from audit_pipeline.extras.evidence_packs.verify import PackCheck, PackRerun, find_difference, verify_pack
+from audit_pipeline.extras.evidence_packs.verify import PackCheck, PackRerun, describe_first_difference, verify_pack
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.whole_configuration import load_configuration
@@ -189,7 +189,7 @@ def test_packed_entries_contain_only_fields_that_affect_results() -> None:
     two = {"card": "d", "dtype": "bfloat16", "reference_model": "one"}
     reduced = {"url": "http://127.0.0.1:9", "key_env": None, "model": "m"}
     expected = {"one": {"backend": "openai", "endpoint": reduced, "card": "c"}, "two": two}
-    assert reduce_entries({"one": one, "two": two}) == expected
+    assert reduce_model_entries({"one": one, "two": two}) == expected
 
 
 def seal_another(workspace: Workspace, suffix: int, **changes: object) -> SealedPlan:
@@ -240,7 +240,10 @@ def test_the_order_of_rows_and_the_run_id_are_no_difference() -> None:
         return scores_table(score(str(number), value, run_id=run_id) for number, value in enumerate(values))
 
     packed = scores(1.0, 2.0, run_id="one")
-    assert find_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
-    assert find_difference(SCORES, packed, scores(1.0, 2.5, run_id="two")) == "the column score differs by up to 0.5"
-    difference = find_difference(SCORES, packed, scores(1.0, run_id="two"))
+    assert describe_first_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
+    assert (
+        describe_first_difference(SCORES, packed, scores(1.0, 2.5, run_id="two"))
+        == "the column score differs by up to 0.5"
+    )
+    difference = describe_first_difference(SCORES, packed, scores(1.0, run_id="two"))
     assert difference == "the pack has 2 rows, but computing them again gave 1 rows"

@@ -86,7 +86,7 @@ def test_a_benchmark_goes_with_the_statistics_of_its_unshared_texts(workspace: W
     rows = read_built(paths, "made_8").examples.column("text").to_pylist()
     copies = {text_sha256(copy) for copy in list_derived_texts([text for text in rows if text_sha256(text) in own])}
     assert removal.texts == own | copies
-    assert any("which other benchmarks also contain" in line for line in removal.kept)
+    assert any("because other benchmarks also contain these texts" in line for line in removal.retained_data)
     assert read_tree(paths) == before_removal, "the search for the data changes nothing"
     counted = {row["what"]: row["files"] for row in removal.list_kinds()}
     assert [counted[table] for table in ("scores", "evaluations", "split_quality", "examples")] == [2, 2, 1, 2]
@@ -134,7 +134,7 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
     assert read_json(paths.model_card(fingerprint))["name"] == "alias"
     rows = cached(workspace, "base", "tiny")
     removal = forget(RemovalTarget("model", "alias"), paths)
-    assert removal.kept == [
+    assert removal.retained_data == [
         f"token statistics and card of the fingerprint {fingerprint}, because it is also the fingerprint of tiny"
     ]
     assert cached(workspace, "base", "tiny") == rows

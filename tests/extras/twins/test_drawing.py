@@ -148,7 +148,7 @@ def test_items_are_read_from_lists_and_columns(tmp_path: Path) -> None:
         ([{"id": "a", "versions": ["x", " "]}], "has a version that is empty"),
         ([{"id": "a", "versions": ["x", None]}], "has a version that is null"),
         ([{"id": "a", "versions": ["x", 3]}], "has a version that is not a string but int"),
-        ([{"versions": ["x", "y"]}], "has no name in a column item, id, item_id"),
+        ([{"versions": ["x", "y"]}], "has no name in one of the columns item, id, item_id"),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "a", "versions": ["v", "w"]}],
             r"v\.jsonl:2 has the same name as v\.jsonl:1",

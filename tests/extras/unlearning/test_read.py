@@ -146,7 +146,7 @@ def test_reproduced_documents_need_no_extraction_of_the_model_before(tmp_path: P
     paths = DataPaths(tmp_path)
     alone = [BuiltBenchmark("b", {"digest": "d"}, paths)]
     assert read_reproduced_documents(MODELS, alone, paths).reason == (
-        "after was not searched for passages of b. Search it: corpus-audit extract --model after --benchmark b"
+        "after was not searched for passages of b. Search for them: corpus-audit extract --model after --benchmark b"
     )
     extract(tmp_path, "after", {"two": 0.1, "one": 0.2, "none": 0.0, "short": None, "held": 0.3})
     found = read_reproduced_documents(MODELS, alone, paths)
@@ -170,7 +170,8 @@ def test_reproduced_documents_need_no_extraction_of_the_model_before(tmp_path: P
         (
             {},
             None,
-            "after was not searched for passages of b. Search it: corpus-audit extract --model after --benchmark b",
+            "after was not searched for passages of b. Search for them: corpus-audit extract --model after "
+            "--benchmark b",
         ),
         ({}, {"tokens": 20}, "the extractions of b used different windows for the models"),
         ({}, {"model_fingerprint": "of an earlier model"}, "extraction of after on b was run with other weights"),
