@@ -46,7 +46,7 @@ _SOFT_HYPHEN = "\u00ad"
 
 @dataclass(frozen=True)
 class AnswerMeasures:
-    """Measures of an answer against a document, in words. The module defines the terms.
+    """Measures of an answer against a document, in words. The module's docstring defines the terms.
 
     Attributes:
         answer_words: Number of words of the answer.
@@ -109,8 +109,8 @@ class DocumentMatcher:
         self._automaton = SuffixAutomaton(self._words.hashes.tolist())
         self._near_stretches = NearStretches(self._words.hashes, MAX_MISMATCHES, MIN_NEAR_WORDS)
 
-    def measure(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
-        """Measure an answer.
+    def measure_answer(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
+        """Measure how much of the document an answer contains beyond its prompt.
 
         Args:
             answer: Text of the answer.

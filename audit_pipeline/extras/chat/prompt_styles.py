@@ -44,7 +44,7 @@ class AskOptions:
     Attributes:
         rungs: The prompt styles in which the model is asked.
         headline: The style whose results decide the conclusion. It is chosen before the first request.
-        draws: Number of drawn answers in addition to the likeliest answer.
+        draws: Number of randomly drawn answers in addition to the answer at temperature 0.
         passages: Maximum number of passages of a document.
     """
 
@@ -57,7 +57,7 @@ class AskOptions:
     def from_names(
         cls, interface: Interface, rungs: Sequence[str], headline: str | None, draws: int, passages: int
     ) -> AskOptions:
-        """Return the options that a user chose.
+        """Build the options from the names that a user chose, and check the names.
 
         Raises:
             ConfigError: If a prompt style is unknown, or the headline style is not among ``rungs``.

@@ -253,7 +253,7 @@ def build_imported_row(
         passage = output.passage
     words_in: int | None = None
     if output.prompt is not None:
-        words_in = get_matcher(document.text).measure(output.prompt, None, None).words_out
+        words_in = get_matcher(document.text).measure_answer(output.prompt, None, None).words_out
     return {
         **_build_row(document, output.prompt, output.output, output.finish_reason, span, keeps_text),
         "passage": passage,
@@ -306,7 +306,7 @@ def _build_row(
     row["outcome"], row["refusal_phrase"] = recognise_outcome(output, finish_reason, MIN_NEAR_WORDS)
     if row["outcome"] == "empty":
         return row
-    measures = get_matcher(document.text).measure(output, prompt, target)
+    measures = get_matcher(document.text).measure_answer(output, prompt, target)
     if row["outcome"] != "answered" and not measures.near_span:
         return row
     row |= {"outcome": "answered", "refusal_phrase": None, **asdict(measures)}

@@ -150,7 +150,7 @@ def _list_benchmarks(names: str, paths: DataPaths) -> list[str]:
 
 
 def search_for_file(file: ItemsFile, search: CorpusSearch, out: Path | None, *, quoted: bool) -> None:
-    """Search a corpus for the texts of a file, print the results, and write them to a folder.
+    """Search a corpus for the texts of a file, print the results, and write them to a folder if ``out`` is set.
 
     Args:
         file: The file with the texts.

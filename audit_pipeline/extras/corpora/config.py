@@ -168,7 +168,7 @@ DEFAULT_RULE = "evidence"
 
 
 def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
-    """Return the rule with this name.
+    """Return a rule by its name, with the length of runs that the user chose.
 
     Args:
         name: Name of the rule.

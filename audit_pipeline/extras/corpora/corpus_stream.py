@@ -49,7 +49,7 @@ class DocumentStream(Protocol):
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus of documents.
+    """A corpus whose documents are read as a stream.
 
     Attributes:
         digest: Digest of the documents.

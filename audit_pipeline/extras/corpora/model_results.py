@@ -60,7 +60,7 @@ class ItemResult(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The results of a file.
+    """A model's results on a test set, as a file contains them.
 
     Attributes:
         measure: The metric that is used as the correctness of answers.
@@ -225,7 +225,7 @@ def _rank_measures(path: Path, measures_of_rows: Iterable[Mapping[str, object]])
 
 @dataclass(frozen=True)
 class MatchedResults:
-    """The results by item.
+    """The results that belong to items of a benchmark.
 
     Attributes:
         correct: Correctness by example_id. If an item has several answers, it is their mean.

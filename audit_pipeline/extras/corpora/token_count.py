@@ -53,7 +53,7 @@ class CorpusCount:
         bytes: UTF-8 bytes of the counted documents.
         skipped: Rows that could not be used.
         seconds: Duration of all runs together.
-        way: The way of counting (token_counters.py).
+        way: The way of counting: "every text" or "distinct pieces" (token_counters.py).
     """
 
     counts: Counts

@@ -24,7 +24,7 @@ _MAX_BYTES = 1 << 20
 
 
 class AuthorityError(TransientError):
-    """A timestamp authority that did not respond, or refused the request."""
+    """The error for a timestamp authority that did not respond, or refused the request."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def request_timestamp(url: str, content: bytes) -> Timestamp:
                 headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
             )
     except HttpError as error:
-        raise AuthorityError(f"The timestamp authority {url} cannot be reached: {error}. Try again later.") from error
+        raise AuthorityError(f"The timestamp authority {url} sent no timestamp: {error}. Try again later.") from error
     return read_timestamp(response.content, content)
 
 

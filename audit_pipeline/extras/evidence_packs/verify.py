@@ -65,7 +65,7 @@ _MAX_SIZE_RATIO = 200
 
 @dataclass(frozen=True)
 class PackCheck:
-    """The result of a check.
+    """The result of one check of a pack.
 
     Attributes:
         what: The checked part of the pack.

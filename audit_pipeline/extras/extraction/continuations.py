@@ -313,7 +313,7 @@ class _Beams:
         return logits[:, -1].float()
 
     def extend(self, parents: Ints, tokens: Ints) -> None:
-        """Replace the continuations by extended ones.
+        """Replace the continuations by new continuations that are one token longer.
 
         Args:
             parents: The index of the continuation that each new continuation extends, of shape (n_new_beams,).

@@ -57,7 +57,7 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
             f"{len(removal.dead_runs)} run(s) on this machine had no process any more. They were marked as failed, and "
             "their locks were released."
         )
-    rows = removal.list_kinds()
+    rows = removal.list_removed_kinds()
     if removal.had_partition:
         rows.append({"what": "partition in Dagster", "files": None})
     name = "would_go" if dry_run else "went"

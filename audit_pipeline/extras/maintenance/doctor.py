@@ -59,7 +59,7 @@ OnCheck = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """The result of a check.
+    """The result of one check of the command `corpus-audit doctor`.
 
     Attributes:
         what: The name of the checked part.

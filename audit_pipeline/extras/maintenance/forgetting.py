@@ -100,8 +100,11 @@ class Removal:
     configured: bool | None = None
     dead_runs: Sequence[str] = ()
 
-    def list_kinds(self) -> list[dict[str, Any]]:
-        """Return the kinds of data with their number of files, or None if the data are parts of shared files."""
+    def list_removed_kinds(self) -> list[dict[str, Any]]:
+        """Return one row per kind of removed data with its number of files.
+
+        The number is None if the data are parts of files that also contain other data.
+        """
         rows: list[dict[str, Any]] = []
         for kind, files in self.files.items():
             if files:
@@ -174,7 +177,7 @@ def _find_named_removal(named_target: RemovalTarget, partitions: Sequence[str], 
     return removal
 
 
-def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
+def describe_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
     """Return descriptions of the unfinished runs and backfills that may read or write findings."""
     descriptions: list[str] = []
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
@@ -187,7 +190,7 @@ def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _require_finished_runs(target: RemovalTarget, instance: dg.DagsterInstance) -> None:
-    runs = find_unfinished_runs(instance)
+    runs = describe_unfinished_runs(instance)
     if not runs:
         return
     listing = ", ".join(runs[:_MAX_QUOTED_RUNS])
@@ -237,8 +240,8 @@ def _load_entries(target: RemovalTarget) -> Entries[Any] | None:
 
 def list_stored_names(dimension: Dimension, paths: DataPaths) -> set[str]:
     """Return the names of the benchmarks or models that the data folder contains data of."""
-    names = {_find_name(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)}
-    names |= {_find_name_in_line(line, dimension) for line in read_ledger(paths).lines}
+    names = {_find_partition_owner(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)}
+    names |= {_find_line_owner(line, dimension) for line in read_ledger(paths).lines}
     if dimension == "model":
         names |= {str(card.get("name")) for card in _read_cards(paths).values()}
     return {name for name in names if name is not None}
@@ -259,12 +262,12 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     folders = [
         (table, folder)
         for table, partition, folder in _iterate_folders(paths)
-        if _find_name(table, partition, target.dimension) == target.name
+        if _find_partition_owner(table, partition, target.dimension) == target.name
     ]
     # Files with texts are deleted last. A repeated command needs them to find the cached rows.
     for table, folder in sorted(folders, key=lambda pair: bool(pair[0].text_columns)):
         removal.files[table.name] += _list_files_below(folder)
-    removal.lines = {line.digest for line in ledger.lines if _find_name_in_line(line, target.dimension) == target.name}
+    removal.lines = {line.digest for line in ledger.lines if _find_line_owner(line, target.dimension) == target.name}
     n_damaged = sum(line.fields is None for line in ledger.lines)
     if n_damaged:
         removal.retained_data.append(f"{n_damaged} corrupt lines of the ledger, whose content is unknown")
@@ -298,7 +301,7 @@ def _iterate_folders(paths: DataPaths) -> Iterator[tuple[Table, str, Path]]:
                 yield table, partition, folder
 
 
-def _find_name(table: Table, partition: str, dimension: Dimension) -> str | None:
+def _find_partition_owner(table: Table, partition: str, dimension: Dimension) -> str | None:
     """Return the benchmark or the model of a partition, or None if the partition belongs to none."""
     first_key, _, second_key = partition.partition("|")
     names = {
@@ -309,13 +312,13 @@ def _find_name(table: Table, partition: str, dimension: Dimension) -> str | None
     return names.get(table.partitioned_by, {}).get(dimension)
 
 
-def _find_name_in_line(line: Line, dimension: Dimension) -> str | None:
+def _find_line_owner(line: Line, dimension: Dimension) -> str | None:
     if not line.fields:
         return None
     table = TABLES.get(line.fields.get("table", ""))
     if table is None:
         return None
-    return _find_name(table, line.fields["partition"], dimension)
+    return _find_partition_owner(table, line.fields["partition"], dimension)
 
 
 def _list_files_below(folder: Path) -> list[Path]:
@@ -351,7 +354,7 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
     target_texts: set[str] = set()
     other_texts: set[str] = set()
     for table, partition, folder in _iterate_folders(paths):
-        benchmark = _find_name(table, partition, "benchmark")
+        benchmark = _find_partition_owner(table, partition, "benchmark")
         if benchmark is None or not table.text_columns:
             continue
         digests = target_texts if benchmark == removal.target.name else other_texts
@@ -441,7 +444,7 @@ def _group_fingerprints(ledger: Ledger, cards: Mapping[Path, Mapping[str, Any]])
 
     for entry in ledger.entries:
         table = TABLES.get(entry.table)
-        model = _find_name(table, entry.partition, "model") if table is not None else None
+        model = _find_partition_owner(table, entry.partition, "model") if table is not None else None
         if model is not None:
             add(model, "model", entry.model_fingerprint)
             add(model, "tokenizer", entry.tokenizer_fingerprint)

@@ -102,7 +102,7 @@ class ServerAnswer(NamedTuple):
 
 
 class RefusedError(ModelError):
-    """A request that the server will always refuse.
+    """The error for a request that the server has refused and would refuse again.
 
     Attributes:
         status: HTTP status of the answer.
@@ -116,15 +116,15 @@ class RefusedError(ModelError):
 
 
 class OversizedError(ModelError):
-    """An answer that is longer than the limit of its request."""
+    """The error for an answer that is longer than the limit of its request."""
 
 
 class _StoppedError(Exception):
-    """A request that is not sent because an error of another request ended the run."""
+    """The error for a request that is not sent, because an error of another request ended the run."""
 
 
 class Client:
-    """A client of one server.
+    """A client that sends requests to one server, with retries and within a budget.
 
     The key is read from the environment when a request is sent. No attribute, message or log contains it. Redirects are
     not followed: the key is only for the host in the entry.
@@ -155,7 +155,7 @@ class Client:
         self.notify = notify
         self.patience = patience
 
-    def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
+    def send_request(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
         """Send one request and return the body of its answer. Raise the errors of :meth:`iterate_answers`."""
         answers = self.iterate_answers([(None, request)], lambda _, answer: answer.body, patience=patience)
         with closing(answers):

@@ -26,7 +26,7 @@ from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
 
 class NoStringError(ModelError):
-    """A window without a string that a server would split into the same tokens."""
+    """The error for a window without a string that a server would split into the same tokens."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PromptString:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt to an endpoint.
+    """The tokens of a window that are sent to an endpoint.
 
     Attributes:
         sha256: SHA-256 of the text.
@@ -188,11 +188,11 @@ class Completion(AnswerPart, Generic[Choice]):
 
 
 class BadAnswerError(ModelError):
-    """An answer that does not fit the request."""
+    """The error for an answer that does not fit the request."""
 
 
 class OtherTokensError(BadAnswerError):
-    """An answer about other tokens than those of the request: the server splits the text differently."""
+    """The error for an answer about other tokens than the request, because the server splits the text differently."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ _BEST: Mapping[str, int] = {"max_logprob": 1, "argmax_id": 1, "topk": TOPK_ENTRI
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The content of an answer.
+    """The statistics in a server's answer, after all checks.
 
     Attributes:
         values: Arrays by the names of statistics in WindowResult, with one entry per scored token.

@@ -191,7 +191,7 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
     """Refuse a window that exceeds the context length, if the server returns its context length (vLLM, SGLang)."""
     try:
         listed = dialect_interface.parse_answer(
-            _Models, client.ask(ServerRequest(dialect_interface.build_url(client.endpoint, "models")))
+            _Models, client.send_request(ServerRequest(dialect_interface.build_url(client.endpoint, "models")))
         )
     except (RefusedError, OversizedError, dialect_interface.BadAnswerError):
         return

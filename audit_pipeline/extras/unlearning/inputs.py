@@ -298,7 +298,9 @@ def read_reproduced_documents(
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> comparison_rows.ReproducedDocuments:
-    """Return the documents to be forgotten, and which of them the model after reproduces but the retrained model not.
+    """Return the documents to be forgotten, and which of them only the model after unlearning reproduces.
+
+    Documents that the retrained model reproduces, too, do not count as reproduced.
 
     Only the extraction of the model after is required. A passage counts even if the model before was not searched.
     """

@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.maintenance import forgetting
-from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, find_unfinished_runs, forget, plan_removal
+from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, describe_unfinished_runs, forget, plan_removal
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.dagster.audit import audit
@@ -121,10 +121,10 @@ def test_every_unfinished_run_except_a_fetch_stops_it(
     instance: dg.DagsterInstance, definitions: dg.Definitions, job: str
 ) -> None:
     run = request_run(instance, definitions, job)
-    found = find_unfinished_runs(instance)
+    found = describe_unfinished_runs(instance)
     assert [run in words and job in words for words in found] == ([] if job == "refresh_sources" else [True])
     instance.report_run_canceled(instance.get_run_by_id(run))  # type: ignore[arg-type]
-    assert find_unfinished_runs(instance) == []
+    assert describe_unfinished_runs(instance) == []
 
 
 def test_a_backfill_without_a_run_stops_it(instance: dg.DagsterInstance) -> None:
@@ -132,9 +132,9 @@ def test_a_backfill_without_a_run_stops_it(instance: dg.DagsterInstance) -> None
         "asked", BulkActionStatus.REQUESTED, False, {}, time.time(), partition_names=["made_9|tiny"]
     )
     instance.add_backfill(backfill)
-    assert find_unfinished_runs(instance) == ["backfill asked (requested)"]
+    assert describe_unfinished_runs(instance) == ["backfill asked (requested)"]
     instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
-    assert find_unfinished_runs(instance) == []
+    assert describe_unfinished_runs(instance) == []
 
 
 def test_nothing_changes_while_a_run_is_unfinished(

@@ -88,7 +88,7 @@ def test_a_benchmark_goes_with_the_statistics_of_its_unshared_texts(workspace: W
     assert removal.texts == own | copies
     assert any("because other benchmarks also contain these texts" in line for line in removal.retained_data)
     assert read_tree(paths) == before_removal, "the search for the data changes nothing"
-    counted = {row["what"]: row["files"] for row in removal.list_kinds()}
+    counted = {row["what"]: row["files"] for row in removal.list_removed_kinds()}
     assert [counted[table] for table in ("scores", "evaluations", "split_quality", "examples")] == [2, 2, 1, 2]
     execute_removal(removal, paths)
 
@@ -265,7 +265,7 @@ def test_a_new_table_is_forgotten_by_its_declaration_alone(
     assert further in removal.texts
     assert shared not in removal.texts, "another benchmark's new table holds it"
     assert text_sha256("only here") in find_removal(MADE_8, paths).texts
-    counted = {row["what"]: row["files"] for row in find_removal(MADE_8, paths).list_kinds()}
+    counted = {row["what"]: row["files"] for row in find_removal(MADE_8, paths).list_removed_kinds()}
     assert (counted["of_pairs"], counted["of_texts"]) == (1, 1)
     forget(MADE_8, paths)
     assert {path.name for path in mentions(paths, "made_8")} == {"source=made_8", "000001.jsonl"}
@@ -273,8 +273,8 @@ def test_a_new_table_is_forgotten_by_its_declaration_alone(
 
 
 def test_an_unknown_name_has_no_data(workspace: Workspace) -> None:
-    assert find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths).list_kinds() == []
-    assert forget(RemovalTarget("model", "nobody"), workspace.paths).list_kinds() == []
+    assert find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths).list_removed_kinds() == []
+    assert forget(RemovalTarget("model", "nobody"), workspace.paths).list_removed_kinds() == []
 
 
 # Rows of the cache.
