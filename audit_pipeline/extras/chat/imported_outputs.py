@@ -28,7 +28,7 @@ from audit_pipeline.tables.common import canonical_json
 _MAX_QUOTED_NAMES = 5
 _MAX_PASSAGES = 2**31
 
-# The words of a document take 24 bytes each. The cache is limited, because those of all documents may not fit into
+# The words of a document take 24 bytes each. The cache is limited, because the words of all documents may not fit into
 # memory.
 _hash_document = lru_cache(64)(hash_normalised_words)
 

@@ -409,7 +409,7 @@ def _initialise_model(
     # The training changes only this copy in memory. load_weights handles all formats and damaged files.
     model = load_weights(base, "cpu").requires_grad_(requires_grad=True)
     if hasattr(model.config, "quantization_config"):
-        # The trained model is saved with plain weights.
+        # The trained model is saved with plain weights, so a description of quantised weights would be wrong.
         del model.config.quantization_config
     return model
 

@@ -47,7 +47,7 @@ PATIENCE = RetryPolicy(attempts=8, first_pause=0.5, max_pause=60.0, jitter=1.0)
 _MAX_REQUESTED_PAUSE = 300.0
 _MAX_MESSAGE_LENGTH = 300
 _MAX_EXCERPT_LENGTH = 80
-# Such lists of numbers are token ids of the prompt. A server's own messages contain none.
+# Lists of at least five numbers are token ids of the prompt. A server's own messages contain no such lists.
 _TOKEN_IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
 _OK = 200
 _CONFLICT = 409

@@ -255,7 +255,7 @@ def _build_sglang_position(own: float, best_tokens: list[_SglangToken]) -> inter
 #
 # llama-cpp-python's server (0.3.36) accepts only strings, one per request. It adds a start token and removes it from
 # the answer, together with the log-probability of the first token after it. Without a start token, each log-probability
-# is that of the next position. The probe refuses such a server. The server also removes start tokens that a text
+# belongs to the next position. The probe refuses such a server. The server also removes start tokens that a text
 # spells. So a text is scored after the server's start token, from the second token of the text.
 
 
