@@ -25,8 +25,8 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 
 
-# The discriminator distinguishes a number from a list before validation. Otherwise pydantic would report a mistake twice:
-# once for a number, and once for a list.
+# The discriminator distinguishes a number from a list before validation. Otherwise pydantic would report a mistake
+# twice: once for a number, and once for a list.
 Occurrences = Annotated[
     Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
     Discriminator(lambda value: "several" if isinstance(value, list | tuple) else "one"),
