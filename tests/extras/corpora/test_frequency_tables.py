@@ -65,7 +65,7 @@ def test_a_built_table_is_found_by_its_corpus_and_has_lineage(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path
 ) -> None:
     entry = load_references()["mine"]
-    with pytest.raises(DataError, match=r"materialise token_frequencies for mine\|"):
+    with pytest.raises(DataError, match=r"materialise the asset token_frequencies for mine\|"):
         read_reference_frequencies(model, paths)
     report = build_frequencies(entry, model, paths, step())
     fingerprint = model.identity.tokenizer_fingerprint
