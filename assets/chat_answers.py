@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from audit_pipeline.extras.chat.asking import AskingOptions, ask_pair, plan_from_options, read_texts_of_benchmark
+from audit_pipeline.extras.chat.asking import AskRunOptions, ask_pair, plan_from_options, read_texts_of_benchmark
 from audit_pipeline.extras.chat.chat_client import open_budget
 from audit_pipeline.extras.chat.config import load_chat_models
 from audit_pipeline.pipeline import stage
@@ -25,7 +25,7 @@ from audit_pipeline.tables import CHAT_ANSWERS, CHAT_DOCUMENTS
             "No request was refused, filtered or cut, so every passage has a result."
         )
     },
-    options=AskingOptions,
+    options=AskRunOptions,
     lock="chat",
 )
 def chat_answers(run: stage.StageRun) -> stage.StageResult:
@@ -48,7 +48,7 @@ def chat_answers(run: stage.StageRun) -> stage.StageResult:
     headlines = [row for row in report.documents if row["is_headline"]]
     reproduced = Counter(row["side"] for row in headlines if row["claim"] == "reproduced")
     values = {
-        "new answers": report.new,
+        "new answers": report.new_answer_count,
         **unmeasured,
         "audited documents reproduced in part": reproduced["audited"],
         "held-out documents reproduced in part": reproduced["held_out"],

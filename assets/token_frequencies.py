@@ -11,7 +11,7 @@ from audit_pipeline.extras.corpora.frequency_need import (
     build_frequencies,
     corpus_from_entry,
     find_countable_corpus,
-    read_metadata_if_whole,
+    read_metadata_if_intact,
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline import stage
@@ -121,7 +121,7 @@ def get_recorded_frequencies_inputs(partition: str, state: WorkspaceState) -> In
     model = state.models.get(name)
     if not isinstance(model, TokenizedModel):
         return None
-    counted = read_metadata_if_whole(corpus, model, state.paths)
+    counted = read_metadata_if_intact(corpus, model, state.paths)
     return counted and {"settings": counted.get("settings_digest", ""), "corpus": counted["corpus_digest"]}
 
 

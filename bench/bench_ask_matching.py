@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=100_000)
     parser.add_argument("--answers", type=int, default=1000)
     given = parser.parse_args()
-    DocumentMatcher("tables of characters are built once").measure("é", None, None)
+    DocumentMatcher("tables of characters are built once").measure_answer("é", None, None)
     print(f"{'document':9} {'words':>8} {'built':>8} {'an answer':>10} {'in all':>8}")
     for kind in ("random", "sentence", "word"):
         for size in (given.words // 2, given.words):
@@ -53,7 +53,7 @@ def main() -> None:
                     answer[place] = "other"
                 prompt = " ".join(words[at - _PROMPT : at]) if kind == "random" else None
                 passage = (int(starts[at]), int(starts[at + _ANSWER]))
-                assert document.measure(" ".join(answer), prompt, passage).longest_run
+                assert document.measure_answer(" ".join(answer), prompt, passage).longest_run
             taken = time.perf_counter() - began
             each = (taken - built) / given.answers
             print(f"{kind:9} {size:8,} {built:6.2f} s {each * 1e3:7.2f} ms {taken:6.1f} s", flush=True)

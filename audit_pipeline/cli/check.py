@@ -358,7 +358,7 @@ def _prepare_and_print_work(
         extraction = spec.settings.extraction
         if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
             search = Search(tokenized, read_searched_documents(spec.name, entry, paths), extraction, Caches(paths))
-            new_windows, new_tokens = search.count_work()
+            new_windows, new_tokens = search.count_windows_and_tokens()
             windows += new_windows
             to_search += new_tokens
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan, _ in dry.plans.values()) + to_search

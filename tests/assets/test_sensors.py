@@ -42,12 +42,12 @@ def test_findings_that_change_are_posted_once(built: Workspace, instance: dg.Dag
         cursors.append(result.cursor if result.cursor is not None else cursors[-1])
         return result
 
-    assert said(tick()) == "CORPUS_AUDIT_WEBHOOK is not set."
+    assert said(tick()) == "The environment variable CORPUS_AUDIT_WEBHOOK is not set, so nothing is posted."
     built.monkeypatch.setenv("CORPUS_AUDIT_WEBHOOK", "https://hook.example/1")
     assert said(tick()) == "The warehouse is not built yet."
     built.audit("one", "made_8")
     build_warehouse(built.paths)
-    assert "findings will be posted" in said(tick())
+    assert "later ticks post their changes" in said(tick())
     built.audit("two", "made_8")
     build_warehouse(built.paths)
     with pytest.raises(DataError, match="did not accept"):

@@ -88,7 +88,7 @@ def test_too_many_canaries_are_refused(tmp_path: Path) -> None:
     for wish in (("--sets", many), ("--sets", "1", "--alternatives", many)):
         result = CliRunner().invoke(main, ["canaries", *wish, "--out", str(tmp_path / "x.jsonl")])
         assert result.exit_code == 2
-        assert "are too many. Draw at most 1,000,000 canaries." in result.stderr
+        assert "are more than 1,000,000 canaries, the maximum. Reduce --sets or --alternatives." in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

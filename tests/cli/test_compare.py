@@ -75,7 +75,11 @@ def test_members_are_compared_with_non_members_and_no_model_is_loaded(
     assert "These numbers do not settle whether edited has forgotten the texts." in done.stdout
     assert "There are too few texts to say whether the model before knew them" in done.stdout
     assert "no difference from the retrained model: no retrained model was named" in done.stdout
-    assert "extraction was not run. Run it: corpus-audit extract --model base --benchmark shelf_12" in done.stdout
+    assert (
+        "base was not searched for passages of shelf_12. Search for them: corpus-audit extract --model base "
+        "--benchmark "
+        "shelf_12" in done.stdout
+    )
     rows = query_warehouse(audited.paths.warehouse, "FROM current_unlearning").to_pylist()
     compared = {(row["before"], row["model"], row["benchmark"], row["holdout"], row["retrained"]) for row in rows}
     assert compared == {("base", "edited", "shelf_12", "shelf_12", None)}
@@ -116,7 +120,7 @@ def test_a_missing_input_is_one_line_with_the_command_to_run(audited: Workspace)
         (
             "shelf",
             ("--after", "new"),
-            "new has not been run on 48 texts of shelf_12. Audit them: corpus-audit audit --model new --benchmark",
+            "new has not been run on 48 text(s) of shelf_12. Run the model: corpus-audit audit --model new --benchmark",
         ),
         ("shelf", ("--after", "edited", "--retrained", "base"), "base is named twice"),
         ("shelf", ("--after", "edited", "--holdout", "shelfs"), "there is no benchmark 'shelfs'; did you mean"),

@@ -41,7 +41,7 @@ def test_unusable_controls_and_studies_are_refused(with_control: Workspace, tmp_
     for arguments, message in (
         (("control", "chekc"), "there is no control 'chekc' in config/controls.yaml; did you mean check?"),
         (("control",), "there is no control 'instrument_check' in config/controls.yaml; configured: check, lone"),
-        (("control", "lone"), "the control lone has no model or no benchmark: add it to config/models.yaml"),
+        (("control", "lone"), "The control lone has no model or no benchmark. Add its models to config/models.yaml"),
         (("study", "rate"), "there is no study 'rate' in config/studies.yaml; did you mean rates?"),
         (("score", "--model", "exposed", *texts), "exposed has not been trained yet. Run: corpus-audit control check"),
     ):

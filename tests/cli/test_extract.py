@@ -159,7 +159,7 @@ def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
         (("--prefix", "60"), "context"),
         (("--out", "windows.csv"), r".parquet"),
         (("--texts", "nowhere.txt"), "no such file"),
-        (("--near-verbatim", "10"), "smaller than --suffix"),
+        (("--near-verbatim", "10"), "must be smaller than the suffix of"),
     ],
 )
 def test_impossible_requests_are_one_line(extract: Extract, options: tuple[str, ...], said: str) -> None:
@@ -182,9 +182,11 @@ def test_held_out_documents_that_are_none(extract: Extract, tmp_path: Path) -> N
     pq.write_table(pa.table({"text": [TEXT]}), held_out)
     before = held_out.read_bytes()
     same = extract("--held-out", str(held_out))
-    assert "audited and held out at the same time: book.txt (row 0)" in same.stderr
+    assert "(in brackets: the name of the held-out copy): book.txt (row 0)" in same.stderr
     pq.write_table(pa.table({"text": [TEXT.upper().replace(" ", "\u00a0\n")]}), held_out)
-    assert "audited and held out at the same time: book.txt (row 0)" in extract("--held-out", str(held_out)).stderr
+    assert (
+        "(in brackets: the name of the held-out copy): book.txt (row 0)" in extract("--held-out", str(held_out)).stderr
+    )
     pq.write_table(pa.table({"text": [TEXT]}), held_out)
     pq.write_table(pa.table({"text": ["Two words."]}), held_out)
     assert (

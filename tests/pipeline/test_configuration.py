@@ -99,8 +99,9 @@ def test_every_problem_of_every_file_at_once(broken: Path) -> None:
         "controls.yaml:3: control other: base: there is no model 'fien'; did you mean fine?",
         "studies.yaml:3: study wrong: detectors: there is no detector 'mink'; did you mean min_k?",
         "studies.yaml:3: study wrong: vary.epocs: 1: control check: unknown key 'epocs'; did you mean epochs?",
-        "studies.yaml:3: study wrong: vary.hidden_size: 100: control check: architecture: hidden_size must be a "
-        "multiple of 2 × heads, because the position embeddings (RoPE) rotate pairs of values within each head",
+        "studies.yaml:3: study wrong: vary.hidden_size: 100: control check: architecture: hidden_size is 100, but "
+        "must be a multiple of 2 × heads (8), because the position embeddings (RoPE) rotate pairs of values within "
+        "each head",
         "studies.yaml:4: study lost: control: there is no control 'chekc'; did you mean check?",
     ]
 

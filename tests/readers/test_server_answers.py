@@ -113,13 +113,13 @@ def test_the_client_of_model_servers_limits_responses(server: BadServer, status:
     client = EndpointClient("tiny", endpoint, Budget(), patience=RetryPolicy(attempts=2, first_pause=0.01))
     server.serve("/v1/x", Answer(BOMB, status=status, headers={"Content-Encoding": "gzip"}))
     with pytest.raises(OversizedError, match="the response is longer than the limit of 1,048,576 bytes") as error:
-        client.ask(ServerRequest(f"{endpoint.url}/x", {}, max_bytes=1 << 20))
+        client.send_request(ServerRequest(f"{endpoint.url}/x", {}, max_bytes=1 << 20))
     assert "\n" not in str(error.value)
     server.serve("/v1/y", packed(b"no gzip"), packed(gzip.compress(b"fine")))
-    assert client.ask(ServerRequest(f"{endpoint.url}/y", {})) == b"fine"
+    assert client.send_request(ServerRequest(f"{endpoint.url}/y", {})) == b"fine"
     server.serve("/v1/z", packed(b"x", "br"))
     with pytest.raises(UnansweredError, match="compressed as br, which the request did not accept"):
-        client.ask(ServerRequest(f"{endpoint.url}/z", {}))
+        client.send_request(ServerRequest(f"{endpoint.url}/z", {}))
 
 
 def test_the_client_of_single_requests_limits_redacts_and_classifies(server: BadServer) -> None:

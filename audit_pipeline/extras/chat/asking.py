@@ -17,7 +17,13 @@ from audit_pipeline.extras.chat.conclusions import conclude_documents
 from audit_pipeline.extras.chat.config import ChatModel
 from audit_pipeline.extras.chat.imported_outputs import ImportedOutput
 from audit_pipeline.extras.chat.prompt_styles import PASSAGE_WORDS, PROMPT_STYLES, AskOptions, AskRequest, list_requests
-from audit_pipeline.extras.chat.rows import AskJournal, ask_missing, build_imported_row, identify_output, remove_text
+from audit_pipeline.extras.chat.rows import (
+    AskJournal,
+    build_imported_row,
+    compute_output_digest,
+    remove_text,
+    send_requests,
+)
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.pair_extraction import read_benchmark_documents
 from audit_pipeline.models.usage_budget import Budget, Limits
@@ -74,14 +80,14 @@ class AskReport:
     Attributes:
         pair: The benchmark and the model.
         documents: The stored rows of CHAT_DOCUMENTS.
-        new: Number of answers that this run added.
+        new_answer_count: Number of answers that this run added.
         data_version: The data version of the rows, or an empty string if no rows were written.
         fault: The error that ended the run early. The caller raises it after it has printed the results.
     """
 
     pair: Pair
     documents: Rows
-    new: int
+    new_answer_count: int
     data_version: str
     fault: AuditError | None = None
 
@@ -141,7 +147,7 @@ def _remove_duplicates(documents: Iterable[SearchedDocument]) -> list[SearchedDo
 
 
 def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
-    """Return the requests about the documents.
+    """Build the plan: the options and all requests about the documents.
 
     Raises:
         DataError: If all audited documents are shorter than a passage.
@@ -155,14 +161,14 @@ def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
     return AskPlan(texts, options, requests)
 
 
-def plan_from_options(texts: AskedTexts, entry: ChatModel, paths: DataPaths, options: AskingOptions) -> AskPlan:
-    """Return the requests about the documents for the options of a user.
+def plan_from_options(texts: AskedTexts, entry: ChatModel, paths: DataPaths, options: AskRunOptions) -> AskPlan:
+    """Build the plan for the options of a user.
 
-    If the user names no headline style, the one of an earlier run of the pair is used.
+    If the user names no headline style, the headline style of an earlier run of the pair is used.
 
     Raises:
         DataError: If all audited documents are shorter than a passage.
-        ConfigError: If a prompt style is unknown, or the headline style is not among the asked ones.
+        ConfigError: If a prompt style is unknown, or the headline style is not among the asked styles.
     """
     headline = options.headline or _read_stored_headline(Pair(texts.name, entry.name), paths)
     ask_options = AskOptions.from_names(entry.interface, options.rungs, headline, options.draws, options.passages)
@@ -187,7 +193,7 @@ def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> 
     if stored_headline not in (None, plan.options.headline):
         raise ConfigError(
             f"An earlier run asked {entry.name} about '{pair.benchmark}' with the headline style '{stored_headline}'. "
-            "It cannot change afterwards. Remove --headline, or choose another --name for the texts."
+            "The headline style cannot change afterwards. Remove --headline, or choose another --name for the texts."
         )
     answered = {row["request_sha256"] for row in [*answers, *_open_journal(pair, paths).read()]}
     return [request for request in plan.requests if request.compute_digest(entry) not in answered]
@@ -239,7 +245,7 @@ def ask_pair(
     with journal.hold():
         missing = find_missing_requests(plan, entry, paths)
         try:
-            ask_missing(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
+            send_requests(entry, missing, journal, budget, keeps_text=keeps_text, notify=notify, on_answer=on_answer)
         except AuditError as error:
             fault = error
         answers = journal.read()
@@ -289,7 +295,7 @@ def write_outputs(
     rows: list[Mapping[str, Any]] = []
     # The outputs are sorted by document, so that the matcher of each document is built once.
     for output in sorted(outputs, key=lambda output: output.document):
-        output_digest = identify_output(output)
+        output_digest = compute_output_digest(output)
         if output.request_id is not None and n_repeats[output_digest]:
             continue
         document = document_by_name[output.document]
@@ -386,7 +392,7 @@ def _open_journal(pair: Pair, paths: DataPaths) -> AskJournal:
     return AskJournal(_get_folder(pair, paths) / _JOURNAL)
 
 
-class AskingOptions(BaseModel):
+class AskRunOptions(BaseModel):
     """The options and limits of one run. The limits of the entry apply, too."""
 
     rungs: list[str] = Field(
@@ -394,19 +400,23 @@ class AskingOptions(BaseModel):
     )
     headline: str | None = Field(
         default=None,
-        description="prompt style whose results decide the conclusion; null: instruction, or prefix for interface: "
-        "completions",
+        description="prompt style whose results decide the conclusion; null: the headline style of earlier runs, else "
+        "instruction, or prefix for interface: completions",
     )
     draws: int = Field(
-        default=DRAWS, ge=0, description="number of randomly drawn answers in addition to the most likely answer"
+        default=DRAWS, ge=0, description="number of randomly drawn answers in addition to the answer at temperature 0"
     )
-    passages: int = Field(default=PASSAGES, ge=1, description="maximum number of passages of a document")
+    passages: int = Field(default=PASSAGES, ge=1, description="maximum number of passages per document")
     max_requests: int | None = Field(
         default=None, ge=1, description="maximum number of requests; null: the limit of the entry"
     )
-    max_tokens: int | None = Field(default=None, ge=1, description="maximum number of prompt and answer tokens")
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="maximum number of prompt and answer tokens; null: the limit of the entry"
+    )
     max_cost: float | None = Field(
-        default=None, gt=0, description="maximum cost, in the currency of the entry's prices"
+        default=None,
+        gt=0,
+        description="maximum cost, in the currency of the entry's prices; null: the limit of the entry",
     )
 
     @property

@@ -102,8 +102,8 @@ def open_budget(entry: ChatModel, limits: Limits) -> Budget:
     """
     if limits.max_cost is not None and entry.price_in is None:
         raise ConfigError(
-            f"--max-cost requires prices, but the entry of {entry.name} has none. Set price_in and price_out, or "
-            "remove --max-cost."
+            f"--max-cost requires prices, but the entry of {entry.name} in config/{FILE_NAME} has no prices. Set "
+            "price_in and price_out, or remove --max-cost."
         )
     entry_limits = Limits(entry.max_tokens, entry.max_cost, entry.max_requests)
     entry_name = f"{entry.name} of {FILE_NAME}"
@@ -159,7 +159,7 @@ def ask_all(
         return None
 
     built = ((key, build_chat_request(entry, prompt, sampling)) for key, prompt, sampling in requests)
-    keyed = (((key, request.most), request) for key, request in built)
+    keyed = (((key, request.max_usage), request) for key, request in built)
     try:
         with closing(client.iterate_answers(keyed, read, read_refusal=read_filtered)) as answers:
             for key, reply in chain.from_iterable(answers):
@@ -167,7 +167,10 @@ def ask_all(
     except RefusedError as error:
         if "temperature" not in error.server_message:
             raise
-        raise ModelError(f"{error} Set temperature: null if the model accepts no temperature.") from error
+        raise ModelError(
+            f"{error} If the model accepts no temperature, set temperature: null in the entry of {entry.name} in "
+            f"config/{FILE_NAME}."
+        ) from error
 
 
 def compute_max_usage(prompt: ChatPrompt, sampling: Sampling) -> Usage:
@@ -239,7 +242,7 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
             cost,
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise RetryableError("the answer does not have the expected form") from error
+        raise RetryableError("the response does not have the form of OpenAI's interface") from error
 
 
 def _extract_text(entry: ChatModel, choice: Mapping[str, Any]) -> str:

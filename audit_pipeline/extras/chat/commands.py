@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from audit_pipeline.extras.chat.prompt_styles import AskRequest
     from audit_pipeline.models.usage_budget import Budget
 
+_ENTRY_LIMIT = "The limit in the model's entry applies, too."
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
-    ("words in", lambda row: row["words_in"] is None, "the prompts are unknown (column prompt)"),
+    ("words in", lambda row: row["words_in"] is None, "the rows of --outputs have no text in the column prompt"),
     (
         "score, p and q",
         lambda row: row["score"] is None and not row["answered"],
@@ -38,12 +39,13 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
     (
         "score, p and q",
         lambda row: row["score"] is None and row["answered"] > 0,
-        "no row contains the exact text of its passage in the column passage",
+        "no row of --outputs contains the exact text of its passage in the column passage",
     ),
     (
         "p and q",
         lambda row: row["side"] == "audited" and row["score"] is not None and row["p_value"] is None,
-        "no held-out document has a score for the comparison; use --held-out and answers about these documents",
+        "no held-out document has a score to compare with; give held-out documents with --held-out, and get answers "
+        "about them",
     ),
 )
 """The numbers that a document's row may lack, each with its name, the condition for the lack, and the reason."""
@@ -71,7 +73,8 @@ _DOCUMENTS: Columns = (
 @click.option(
     "--model",
     required=True,
-    help="Entry of config/chat_models.yaml. With --outputs: a name for the model that wrote the answers.",
+    help="Name of the model's entry in config/chat_models.yaml. With --outputs: a name for the model that wrote the "
+    "answers, for rows without a column model.",
 )
 @click.option(
     "--texts",
@@ -85,16 +88,18 @@ _DOCUMENTS: Columns = (
     type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="Documents of the same kind that you know the model has not read. The other documents are compared with them.",
+    help="Documents of the same kind that you know the model has not read. The documents of --texts are compared with "
+    "these documents.",
 )
 @click.option(
-    "--benchmark", help="Use the documents of a built benchmark instead of files. Its non-members are held out."
+    "--benchmark",
+    help="Ask about the documents of a built benchmark instead of files. Non-members of the benchmark are held out.",
 )
 @click.option(
     "--name",
     default="asked",
     show_default=True,
-    help="Name of this set of files. The answers are stored under this name.",
+    help="Name for the set of files of --texts and --held-out. The answers are stored under this name.",
 )
 @click.option(
     "--rungs",
@@ -103,36 +108,45 @@ _DOCUMENTS: Columns = (
 )
 @click.option(
     "--headline",
-    help="Prompt style whose results decide the conclusion. Choose it before you see any result. Default: instruction, "
-    "or prefix if the model's entry has interface: completions.",
+    help="Prompt style whose results decide the conclusion. Choose it before you see any result. Default: the headline "
+    "style of earlier runs. Without an earlier run: instruction, or prefix if the model's entry has interface: "
+    "completions.",
 )
 @click.option(
     "--draws",
     type=click.IntRange(min=0),
     default=DRAWS,
     show_default=True,
-    help="Number of randomly drawn answers per prompt, in addition to the most likely answer.",
+    help="Number of randomly drawn answers per prompt, in addition to the answer at temperature 0.",
 )
 @click.option(
     "--passages",
     type=click.IntRange(1, 100),
     default=PASSAGES,
     show_default=True,
-    help="Maximum number of passages of a document.",
+    help="Maximum number of passages per document that the model is asked for.",
 )
 @click.option(
     "--outputs",
     type=shared_options.INPUT_FILE,
-    help="Measure the answers in this file, and do not ask the model. The file has the columns document, passage, "
-    "prompt and output.",
+    help="Measure the answers in this file, and do not ask the model. The file needs the columns document and output. "
+    "The columns passage, prompt and model are optional.",
 )
 @shared_options.text_column_option
-@click.option("--max-requests", type=shared_options.AT_LEAST_1, help="Maximum number of requests to the model.")
 @click.option(
-    "--max-tokens", type=shared_options.AT_LEAST_1, help="Maximum number of tokens of prompts and answers together."
+    "--max-requests",
+    type=shared_options.AT_LEAST_1,
+    help=f"Maximum number of requests of this run. {_ENTRY_LIMIT}",
 )
 @click.option(
-    "--max-cost", type=shared_options.POSITIVE, help="Maximum cost, in the currency of the prices in the model's entry."
+    "--max-tokens",
+    type=shared_options.AT_LEAST_1,
+    help=f"Maximum number of tokens of this run, of prompts and answers together. {_ENTRY_LIMIT}",
+)
+@click.option(
+    "--max-cost",
+    type=shared_options.POSITIVE,
+    help=f"Maximum cost of this run, in the currency of the prices in the model's entry. {_ENTRY_LIMIT}",
 )
 @click.option("--dry-run", is_flag=True, help="Show the recipient, the requests and their cost. Nothing is sent.")
 @click.option("--no-text", is_flag=True, help="Store digests and measures, but no prompts and no answers.")
@@ -155,10 +169,10 @@ def ask(
     dry_run: bool,
     no_text: bool,
 ) -> None:
-    """Ask a chat model for documents, and measure its answers.
+    """Ask a chat model for the text of documents, and measure its answers.
 
-    The prompts range from a title to a prefix of a passage. Words of the prompt do not count in the answer. The same
-    command again sends the missing requests. docs/ask.md explains the numbers.
+    The prompts range from a title to a prefix of a passage. Words of the prompt do not count in the answer. If you
+    repeat the command, only requests without an answer are sent. docs/ask.md explains the numbers.
     """
     if bool(texts) == (benchmark is not None):
         raise click.UsageError("Give either --texts FILES or --benchmark NAME.")
@@ -169,7 +183,7 @@ def ask(
         )
     if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("--outputs sends no prompts. Remove --dry-run, --rungs and --headline.")
-    from audit_pipeline.extras.chat.asking import AskingOptions, ask_pair, find_missing_requests, plan_from_options
+    from audit_pipeline.extras.chat.asking import AskRunOptions, ask_pair, find_missing_requests, plan_from_options
     from audit_pipeline.extras.chat.asking import read_texts_of_benchmark as read_benchmark
 
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
@@ -185,7 +199,7 @@ def ask(
     from audit_pipeline.extras.chat.prompt_styles import PROMPT_STYLES
 
     entry = load_chat_models().get_entry(model)
-    options = AskingOptions(
+    options = AskRunOptions(
         rungs=[*(parse_names(rungs) or PROMPT_STYLES)],
         headline=headline,
         draws=draws,
@@ -210,7 +224,7 @@ def ask(
         notify=console.print_message,
         on_answer=lambda answered: console.show_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
     )
-    _print_used(entry, budget)
+    _print_usage(entry, budget)
     _show_and_publish([report], paths, keeps_text)
     if report.fault is not None:
         raise report.fault
@@ -266,7 +280,7 @@ def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) 
     )
 
 
-def _print_used(entry: ChatModel, budget: Budget) -> None:
+def _print_usage(entry: ChatModel, budget: Budget) -> None:
     cost = entry.cost_of(*budget.used)
     priced = "" if cost is None else f", {cost:,.4g} by the prices in its entry"
     console.print_result(
@@ -298,7 +312,7 @@ def _show_report(report: AskReport) -> None:
         key=lambda row: (row["side"], -(row["score"] or 0.0), row["document_id"]),
     )
     console.show_table("documents", headline, _DOCUMENTS)
-    _print_missing(report.pair.model, headline)
+    _print_missing_numbers(report.pair.model, headline)
     rungs: dict[str, Counter[str]] = {}
     for row in report.documents:
         rungs.setdefault(row["rung"], Counter()).update({outcome: row[outcome] for outcome in _OUTCOMES})
@@ -306,7 +320,7 @@ def _show_report(report: AskReport) -> None:
     console.show_table("rungs", counted, [("prompt style", "rung"), *((name, name) for name in _OUTCOMES)])
 
 
-def _print_missing(model: str, documents: Sequence[Row]) -> None:
+def _print_missing_numbers(model: str, documents: Sequence[Row]) -> None:
     """Print which numbers the documents lack, how many documents lack them, and why."""
     missing: list[Row] = []
     for number, is_missing, reason in _MISSING:

@@ -53,12 +53,14 @@ class ChatModel(ServerSettings):
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
         default=4, description="maximum number of simultaneous requests"
     )
-    price_in: Annotated[float, Field(ge=0)] | None = Field(default=None, description="price of a million prompt tokens")
+    price_in: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="price of a million prompt tokens; null: no cost is computed"
+    )
     price_out: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million answer tokens"
+        default=None, description="price of a million answer tokens; null: no cost is computed"
     )
     max_requests: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="maximum number of requests of one run"
+        default=None, description="maximum number of requests of one run; null: no limit"
     )
     notes: str | None = Field(default=None, description="notes for readers of the file")
 
@@ -67,15 +69,16 @@ class ChatModel(ServerSettings):
         provider, _, model = self.model.partition("/")
         if provider not in _ADDRESSES or not model:
             raise ValueError(
-                f"'{self.model}' is no valid model. Write openai/NAME (every server with OpenAI's interface), "
+                f"model: '{self.model}' is invalid. Write openai/NAME (for every server with OpenAI's interface), "
                 "anthropic/NAME or gemini/NAME."
             )
         if self.url is None and self.key_env is None:
             raise ValueError(
-                "A provider requires a key. Set key_env to the environment variable that contains it, or set url."
+                "key_env and url are both missing, but a commercial provider requires an API key. Set key_env to the "
+                "environment variable that contains the key, or set url to the address of your own server."
             )
         if (self.price_in is None) != (self.price_out is None):
-            raise ValueError("Only one of price_in and price_out is set. Set both, or neither.")
+            raise ValueError("Only one of price_in and price_out is set. Set both prices or none.")
         if self.max_cost is not None and self.price_in is None:
             raise ValueError("max_cost requires price_in and price_out. Set both prices, or remove max_cost.")
         return self

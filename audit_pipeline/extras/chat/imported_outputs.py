@@ -28,7 +28,7 @@ from audit_pipeline.tables.common import canonical_json
 _MAX_QUOTED_NAMES = 5
 _MAX_PASSAGES = 2**31
 
-# The words of a document take 24 bytes each. The cache is limited, because those of all documents may not fit into
+# The words of a document take 24 bytes each. The cache is limited, because the words of all documents may not fit into
 # memory.
 _hash_document = lru_cache(64)(hash_normalised_words)
 
@@ -60,11 +60,15 @@ class DocumentLookup:
         names = self._by_label.get(_fold(label)) or self._by_label.get(_fold(Path(label).stem), set())
         if len(names) > 1:
             raise ValueError(
-                f"{len(names)} documents have the title or file name {label[:80]!r}. Use the name of the document."
+                f"{len(names)} documents have the title or file name {label[:80]!r}. Use one of their names: "
+                f"{', '.join(sorted(names)[:_MAX_QUOTED_NAMES])}."
             )
         if not names:
             examples = ", ".join(sorted(self._documents)[:_MAX_QUOTED_NAMES])
-            raise ValueError(f"Unknown document {label[:80]!r}. The first documents are: {examples}.")
+            raise ValueError(
+                f"Unknown document {label[:80]!r}. Use the name, title or file name of a document. The first documents "
+                f"are: {examples}."
+            )
         return next(iter(names))
 
     def find_passage(self, name: str, passage: str) -> Span | None:
@@ -166,14 +170,14 @@ class ImportedOutput(BaseModel):
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ImportedOutputs:
     """The answers of a file in their order, and the skipped rows."""
 
     outputs: tuple[ImportedOutput, ...]
     skipped: SkippedRows
 
 
-def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
+def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> ImportedOutputs:
     """Return the answers in a file of rows.
 
     Every row needs the columns document and output. All other columns are optional. The column asked_at contains
@@ -202,7 +206,7 @@ def read_outputs(path: Path, documents: Sequence[SearchedDocument]) -> Outputs:
             skipped.add(Skipped(row.location, row.index, f"column '{problem['loc'][0]}': {problem['msg']}"))
     if not outputs:
         raise build_unusable_file_error(path, skipped)
-    return Outputs(tuple(outputs), skipped)
+    return ImportedOutputs(tuple(outputs), skipped)
 
 
 def _fold(title: str) -> str:

@@ -1,9 +1,8 @@
 """Measures of how much of a document an answer contains beyond its prompt.
 
-Words of the prompt do not count. A word of the answer is *quoted* if it lies in a run of at least 5 words of the
-prompt.
-Fewer words at the beginning of an answer are quoted, too, if they repeat the end of the prompt. A model that continues
-a text may repeat the last words of that text. A quoted word matches no word of the document.
+Words of the prompt do not count. A word of the answer is *quoted* if it lies in a run of at least 5 words that the
+prompt also contains. Fewer words at the beginning of an answer are quoted, too, if they repeat the end of the prompt. A
+model that continues a text may repeat the last words of that text. A quoted word matches no word of the document.
 
 There is one exception, because texts repeat their phrases. A quoted phrase of at most 12 words does not count as quoted
 if it lies within a longer run that answer and document share. Most words of that run must not be quoted. On each side
@@ -47,7 +46,7 @@ _SOFT_HYPHEN = "\u00ad"
 
 @dataclass(frozen=True)
 class AnswerMeasures:
-    """Measures of an answer against a document, in words. The module defines the terms.
+    """Measures of an answer against a document, in words. The module's docstring defines the terms.
 
     Attributes:
         answer_words: Number of words of the answer.
@@ -110,8 +109,8 @@ class DocumentMatcher:
         self._automaton = SuffixAutomaton(self._words.hashes.tolist())
         self._near_stretches = NearStretches(self._words.hashes, MAX_MISMATCHES, MIN_NEAR_WORDS)
 
-    def measure(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
-        """Measure an answer.
+    def measure_answer(self, answer: str, prompt: str | None, passage: tuple[int, int] | None) -> AnswerMeasures:
+        """Measure how much of the document an answer contains beyond its prompt.
 
         Args:
             answer: Text of the answer.

@@ -44,7 +44,7 @@ class AskOptions:
     Attributes:
         rungs: The prompt styles in which the model is asked.
         headline: The style whose results decide the conclusion. It is chosen before the first request.
-        draws: Number of drawn answers in addition to the likeliest answer.
+        draws: Number of randomly drawn answers in addition to the answer at temperature 0.
         passages: Maximum number of passages of a document.
     """
 
@@ -57,10 +57,10 @@ class AskOptions:
     def from_names(
         cls, interface: Interface, rungs: Sequence[str], headline: str | None, draws: int, passages: int
     ) -> AskOptions:
-        """Return the options that a user chose.
+        """Build the options from the names that a user chose, and check the names.
 
         Raises:
-            ConfigError: If a prompt style is unknown, or the headline style is not among the asked ones.
+            ConfigError: If a prompt style is unknown, or the headline style is not among ``rungs``.
         """
         style_by_name = {str(style): style for style in PROMPT_STYLES}
         if headline is None:
@@ -70,8 +70,8 @@ class AskOptions:
                 raise ConfigError(f"Unknown prompt style '{name}'. Choose from: {', '.join(PROMPT_STYLES)}.")
         if headline not in rungs:
             raise ConfigError(
-                f"The headline style '{headline}' is not among the prompt styles in --rungs. Add it, or choose another "
-                "--headline."
+                f"The headline style '{headline}' is not among the prompt styles of --rungs. Add '{headline}' to "
+                "--rungs, or choose another --headline."
             )
         styles = tuple(style_by_name[name] for name in dict.fromkeys(rungs))
         return cls(styles, style_by_name[headline], draws, passages)

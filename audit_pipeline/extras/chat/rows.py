@@ -75,7 +75,8 @@ class AskJournal:
                 rows.append({**row, _TIME_COLUMN: moment and datetime.fromisoformat(moment)})
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
-                    f"{self.path}, line {number}: The line is corrupt. Delete it. The next run repeats its request."
+                    f"{self.path}, line {number}: The line is corrupt. Delete the line. The next run repeats the "
+                    "request of the line."
                 ) from error
         return rows
 
@@ -169,7 +170,7 @@ _TEXT_COLUMNS = [column.name for column in CHAT_ANSWERS.columns if column.quotes
 get_matcher = lru_cache(8)(DocumentMatcher)
 
 
-def ask_missing(
+def send_requests(
     entry: ChatModel,
     requests: Sequence[AskRequest],
     journal: AskJournal,
@@ -252,7 +253,7 @@ def build_imported_row(
         passage = output.passage
     words_in: int | None = None
     if output.prompt is not None:
-        words_in = get_matcher(document.text).measure(output.prompt, None, None).words_out
+        words_in = get_matcher(document.text).measure_answer(output.prompt, None, None).words_out
     return {
         **_build_row(document, output.prompt, output.output, output.finish_reason, span, keeps_text),
         "passage": passage,
@@ -260,7 +261,7 @@ def build_imported_row(
         "passage_end": span and span[1],
         "rung": "handed over",
         "draw": number,
-        "request_sha256": digest(identify_output(output), text_sha256(document.text), repeat),
+        "request_sha256": digest(compute_output_digest(output), text_sha256(document.text), repeat),
         "finish_reason": output.finish_reason,
         "settings": output.settings if keeps_text else None,
         "provider_request_id": output.request_id,
@@ -269,7 +270,7 @@ def build_imported_row(
     }
 
 
-def identify_output(output: ImportedOutput) -> str:
+def compute_output_digest(output: ImportedOutput) -> str:
     """Return the digest of an imported output. The position of the output in the file does not matter."""
     return digest(output.model_dump(mode="json", exclude={"document"}))
 
@@ -305,7 +306,7 @@ def _build_row(
     row["outcome"], row["refusal_phrase"] = recognise_outcome(output, finish_reason, MIN_NEAR_WORDS)
     if row["outcome"] == "empty":
         return row
-    measures = get_matcher(document.text).measure(output, prompt, target)
+    measures = get_matcher(document.text).measure_answer(output, prompt, target)
     if row["outcome"] != "answered" and not measures.near_span:
         return row
     row |= {"outcome": "answered", "refusal_phrase": None, **asdict(measures)}

@@ -49,7 +49,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> tran
 
     Args:
         texts: The texts to learn from. They must include both members and held-out texts. Otherwise the tokenizer would
-            know the words of one side better, and would separate the sides by itself.
+            split the words of one side into more tokens, and would separate the sides by itself.
         vocabulary: The maximum number of tokens.
         context: The maximum length of an input in tokens.
     """
@@ -186,9 +186,9 @@ def train(
 
 @contextmanager
 def _limit_threads(model: Any, device: str) -> Iterator[None]:
-    """Use one thread for a small model on the CPU. This is faster on a busy machine.
+    """Use one thread for a small model on the CPU, which is faster on a busy machine.
 
-    Sums, and so the weights, do not depend on the number of cores.
+    With one thread, the order of additions does not depend on the number of cores. So the weights do not either.
     """
     n_threads = torch.get_num_threads()
     if device == "cpu" and _count_parameters(model) < ONE_THREAD_BELOW:
@@ -208,7 +208,7 @@ OnControlStep = Callable[[Role, int, int, float], None]
 
 @dataclass(frozen=True)
 class ControlReport:
-    """The result of :func:`ensure_control_trained`.
+    """A trained control: its version, its files, and whether it was trained just now.
 
     Attributes:
         version: The version of the control.
@@ -256,7 +256,9 @@ def ensure_control_trained(
         return ControlReport(version, folder, read_json(folder / MANIFEST), trained=False)
 
     texts = draw_texts(documents, entry)
-    manifest = train_into(folder, texts, entry, device=device or choose_default_device(), paths=paths, on_step=on_step)
+    manifest = train_models_into(
+        folder, texts, entry, device=device or choose_default_device(), paths=paths, on_step=on_step
+    )
     manifest = {
         "control": entry.name,
         "version": version,
@@ -282,7 +284,7 @@ def ensure_control_trained(
     return ControlReport(version, folder, manifest, trained=True)
 
 
-def train_into(
+def train_models_into(
     folder: Path,
     texts: Sequence[DrawnText],
     entry: ControlEntry,
@@ -372,9 +374,15 @@ def _load_base_and_start_token(entry: ControlEntry, name: str, paths: DataPaths)
     """Return the base model of a control and the id of its start token. Its weights are read in float32."""
     base = load_tokenized(apply_overrides(resolve_model(name, load_models()), dtype="float32"), paths)
     if base.entry.adapter is not None:
-        raise DataError(f"control {entry.name}: its base {name} has an adapter. Choose a base without an adapter.")
+        raise DataError(
+            f"The base {name} of control {entry.name} has an adapter. Choose a base without an adapter in "
+            "config/controls.yaml."
+        )
     if base.start_token_id is None:
-        raise DataError(f"control {entry.name}: its base {name} has no start token. Set start_token in its entry.")
+        raise DataError(
+            f"The base {name} of control {entry.name} has no start token. Set 'start_token' in the entry of {name} in "
+            "config/models.yaml."
+        )
     return base, base.start_token_id
 
 
@@ -400,7 +408,7 @@ def _initialise_model(
     # The training changes only this copy in memory. load_weights handles all formats and damaged files.
     model = load_weights(base, "cpu").requires_grad_(requires_grad=True)
     if hasattr(model.config, "quantization_config"):
-        # The trained model is saved with plain weights.
+        # The trained model is saved with plain weights, so a description of quantised weights would be wrong.
         del model.config.quantization_config
     return model
 

@@ -69,7 +69,11 @@ def control(name: str, device: str | None) -> None:
 
 
 def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
-    """Audit both models of a control on its texts. Warehouse and report are not rebuilt."""
+    """Audit both models of a control on its texts. The warehouse and the report are not rebuilt.
+
+    Raises:
+        ConfigError: If the configuration has no such control, or no model or benchmark of the control.
+    """
     from audit_pipeline.extras.controls.config import FILE
 
     config = run_setup.load_whole_configuration()
@@ -77,8 +81,8 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     pairs = config.pairs_of_control(name)
     if not pairs:
         raise ConfigError(
-            f"the control {name} has no model or no benchmark: add it to config/models.yaml "
-            f"(control: {{name: {name}, role: exposed}}) and to config/benchmarks.yaml (builder: controlled)"
+            f"The control {name} has no model or no benchmark. Add its models to config/models.yaml (with control: "
+            f"{{name: {name}, role: exposed}}), and a benchmark to config/benchmarks.yaml (with builder: controlled)."
         )
     options = AuditOptions(device=device, publish=False)
     return [audit_output.audit_pairs(pair.model, pair.benchmark, options) for pair in pairs]
@@ -95,7 +99,8 @@ def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
 def study(name: str) -> None:
     """Measure what makes members detectable.
 
-    NAME is an entry of config/studies.yaml. A control is trained and audited for each value of a setting.
+    NAME is an entry of config/studies.yaml. A control is trained for each value of each setting and for each seed.
+    Detectors are measured on each trained model.
     """
     from audit_pipeline.extras.controls.config import FILE, STUDIES_FILE
 
@@ -113,7 +118,7 @@ def study(name: str) -> None:
         runner.run("run_studies", "corpus-audit study", partition_key=name)
         runs.publish(runner)
     rows: list[Row] = []
-    for result in _query("SELECT * FROM control_studies WHERE study = $study", study=name):
+    for result in _query_warehouse("SELECT * FROM control_studies WHERE study = $study", study=name):
         row = {
             "setting": result["setting"],
             "value": result["value"],
@@ -130,13 +135,15 @@ def study(name: str) -> None:
 
 
 def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
-    """Print the AUROC of some detectors on members and held-out texts, one line per benchmark of the control.
+    """Print how well some detectors separate members from held-out texts, one line per benchmark of the control.
 
     Raises:
         PairsFailedError: If an audit failed.
     """
-    for benchmark, models in _find_benchmarks(outcomes):
-        rows = _query("SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name", name=benchmark)
+    for benchmark, models in _list_benchmarks_with_roles(outcomes):
+        rows = _query_warehouse(
+            "SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name", name=benchmark
+        )
         aurocs_by_role: dict[str, dict[str, float]] = {"exposed": {}, "twin": {}}
         for row in rows:
             if row["model"] in models and row["detector"] in _CHECKED and row["auroc"] is not None:
@@ -161,9 +168,9 @@ def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
     """Print the share of texts that are reproduced word for word, by their number of occurrences in training."""
     from audit_pipeline.statistics.claims import REPRODUCED_FROM
 
-    for benchmark, models in _find_benchmarks(outcomes):
+    for benchmark, models in _list_benchmarks_with_roles(outcomes):
         shares_by_role: dict[str, dict[int, float]] = {"exposed": {}, "twin": {}}
-        for row in _query(_BY_OCCURRENCES, benchmark=benchmark, threshold=REPRODUCED_FROM):
+        for row in _query_warehouse(_BY_OCCURRENCES, benchmark=benchmark, threshold=REPRODUCED_FROM):
             if row["model"] in models:
                 shares_by_role[models[row["model"]]][row["times"]] = row["reached"]
         if not any(shares_by_role.values()):
@@ -181,8 +188,12 @@ def _format_shares(shares: Mapping[int, float]) -> str:
     return ", ".join(f"{share:.0%}" for share in shares.values()) or "not searched"
 
 
-def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mapping[str, str]]]:
-    """Return each audited benchmark with the role of each model by name. Raise the error of a failed audit."""
+def _list_benchmarks_with_roles(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mapping[str, str]]]:
+    """Return each audited benchmark with the role of each model by name.
+
+    Raises:
+        PairsFailedError: If an audit failed.
+    """
     for audit in outcomes:
         if audit.failed is not None:
             raise audit.failed
@@ -197,7 +208,7 @@ def _find_benchmarks(outcomes: Sequence[AuditOutcome]) -> list[tuple[str, Mappin
     return list(benchmarks.items())
 
 
-def _query(statement: str, **parameters: object) -> list[dict[str, Any]]:
+def _query_warehouse(statement: str, **parameters: object) -> list[dict[str, Any]]:
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
@@ -218,9 +229,12 @@ ORDER BY strongest.log_p DESC
 
 
 def search_famous_texts(model: str) -> list[AuditOutcome]:
-    """Search the famous texts for passages that the model recites, and store the results, unless they are up to date.
+    """Search the famous texts for passages that the model recites, and store the results.
 
-    Warehouse and report are not rebuilt. The list is empty if the configuration has no such benchmark.
+    Benchmarks whose results are up to date are not searched again. The warehouse and the report are not rebuilt.
+
+    Returns:
+        One outcome per benchmark of the family ``famous_texts``. Empty if the configuration has no such benchmark.
     """
     config = run_setup.load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
@@ -255,7 +269,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
     differing = (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
     console.print_result(f"\n{spec.settings.description}", famous_texts=spec.name)
     audit_output.print_conclusions(paths, outcome.models[0].name, spec.name)
-    rows = _query(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
+    rows = _query_warehouse(_RECITED_PASSAGES, model=outcome.models[0].name, benchmark=spec.name)
     texts: dict[str, str] = {}
     for source in spec.sources:
         table = read_documents(paths, source).select(["document_id", "text"])
@@ -283,7 +297,7 @@ def show_famous_texts(outcome: AuditOutcome) -> None:
 
 
 def count_installed_copies(passages: Sequence[str]) -> list[int]:
-    """Count the licence files of installed packages that contain each passage, ignoring case and white space."""
+    """Count for each passage how many licence files of installed packages contain it, ignoring case and white space."""
     from audit_pipeline.splits.shared_text import normalise_text
 
     licences = [normalise_text(text) for text in _iterate_installed_licences()]
@@ -310,7 +324,12 @@ def _format_lower_bound(log_p: float | None) -> str:
 
 
 @click.command(cls=ListedCommand, section=Section.BEGIN, position=20, keeps=PASSES_KEPT)
-@click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
+@click.option(
+    "--model",
+    default="smollm2-135m",
+    show_default=True,
+    help="Model to audit: a name in config/models.yaml, a hub id, or a path.",
+)
 @table_output_options
 def demo(model: str) -> None:
     """Check the detectors, audit a model, and find recited texts.
@@ -345,5 +364,5 @@ def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
 
     if name in run_setup.load_whole_configuration().entries_of(FILE).names:
         return audit_control(name, None)
-    console.print_message(f"config/controls.yaml has no control '{name}', so its check is skipped")
+    console.print_message(f"config/controls.yaml has no control '{name}', so this check is skipped")
     return []

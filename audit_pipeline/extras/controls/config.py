@@ -25,7 +25,8 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 
 
-# The discriminator distinguishes a number from a list before validation, so that a mistake is reported for one of them.
+# The discriminator distinguishes a number from a list before validation. Otherwise pydantic would report a mistake
+# twice: once for a number, and once for a list.
 Occurrences = Annotated[
     Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
     Discriminator(lambda value: "several" if isinstance(value, list | tuple) else "one"),
@@ -36,12 +37,14 @@ _MAX_POISSON_MEAN = 700
 
 
 class Architecture(StrictSettings):
-    """The architecture of a model that is trained from scratch, in the terms of transformers' configurations."""
+    """The architecture of a model that is trained from scratch, a small Llama or GPT-NeoX."""
 
     family: Literal["llama", "gpt_neox"] = Field(default="llama", description="family of the architecture")
-    hidden_size: AtLeastOne = Field(default=128, description="width of a layer; a multiple of twice the heads")
+    hidden_size: AtLeastOne = Field(
+        default=128, description="width of a layer; must be a multiple of twice the number of heads"
+    )
     layers: AtLeastOne = Field(default=4, description="number of layers")
-    heads: AtLeastOne = Field(default=4, description="attention heads per layer")
+    heads: AtLeastOne = Field(default=4, description="number of attention heads per layer")
     intermediate_size: AtLeastOne = Field(default=384, description="width inside a layer's feed-forward part")
     context: AtLeastOne = Field(default=512, description="length of the context in tokens")
     vocabulary: Annotated[int, Field(ge=300, strict=True)] = Field(
@@ -52,8 +55,8 @@ class Architecture(StrictSettings):
     def _require_fitting_heads(self) -> Self:
         if self.hidden_size % (2 * self.heads):
             raise ValueError(
-                "hidden_size must be a multiple of 2 × heads, because the position embeddings (RoPE) rotate pairs of "
-                "values within each head"
+                f"hidden_size is {self.hidden_size}, but must be a multiple of 2 × heads ({2 * self.heads}), because "
+                "the position embeddings (RoPE) rotate pairs of values within each head"
             )
         return self
 
@@ -75,7 +78,10 @@ class ControlEntry(StrictSettings):
     words: AtLeastOne = Field(default=64, description="length of a text in words")
     unit: UnitName = Field(
         default="whitespace",
-        description="unit of length: words between white space, or for Chinese the words that jieba segments",
+        description=(
+            "unit of length: whitespace (words between white space) or jieba (words that the package jieba finds, for "
+            "Chinese)"
+        ),
     )
     randomise: Literal["window", "document"] = Field(
         default="window",
@@ -87,13 +93,17 @@ class ControlEntry(StrictSettings):
         default=0, description="number of other texts that both models are trained on, once per epoch"
     )
     occurrences: Occurrences = Field(
-        default=1.0, description="repetitions of a member per epoch; from a list, each member gets a random number"
+        default=1.0,
+        description=(
+            "number of times that the exposed model is trained on a member per epoch; if it is a list, the members are "
+            "divided among its numbers at random"
+        ),
     )
     draw: Literal["fixed", "poisson"] = Field(
         default="fixed",
         description=(
-            "fixed: each member is repeated as often as occurrences states; poisson: the number of repetitions is "
-            "random, with occurrences as its mean (a text with 0 repetitions is held out)"
+            "fixed: each member occurs as often as occurrences states; poisson: the number of occurrences is random, "
+            "and the value of occurrences is its mean (a member with 0 occurrences becomes held out)"
         ),
     )
     epochs: AtLeastOne = Field(default=1, description="number of passes over all texts")
@@ -111,20 +121,25 @@ class ControlEntry(StrictSettings):
             if self.draw == "poisson":
                 raise ValueError("occurrences: a list requires draw: fixed, because draw: poisson takes one mean")
             if len(set(self.occurrences)) != len(self.occurrences):
-                raise ValueError("occurrences: a number is listed twice; remove one of them")
+                raise ValueError(
+                    f"occurrences: {list(self.occurrences)} contains a number twice; remove the repetition"
+                )
             if self.members < len(self.occurrences):
                 raise ValueError(
-                    f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of "
-                    "occurrences; increase members to at least one per number"
+                    f"members: {self.members} member(s) cannot be divided among the {len(self.occurrences)} numbers of "
+                    f"occurrences; set members to at least {len(self.occurrences)}"
                 )
         elif self.draw == "fixed" and self.occurrences != int(self.occurrences):
             raise ValueError(
-                "occurrences must be a whole number with draw: fixed. A mean such as 2.5 requires draw: poisson"
+                f"occurrences: {self.occurrences:g} requires draw: poisson, because draw: fixed takes a whole number"
             )
         elif self.draw == "poisson" and self.occurrences > _MAX_POISSON_MEAN:
-            raise ValueError(f"occurrences: the mean of a poisson draw is at most {_MAX_POISSON_MEAN}")
+            raise ValueError(
+                f"occurrences: {self.occurrences:g} is too large; with draw: poisson, the mean is at most "
+                f"{_MAX_POISSON_MEAN}"
+            )
         if len(set(self.sources)) != len(self.sources):
-            raise ValueError("sources: a source is listed twice; remove one of them")
+            raise ValueError(f"sources: {', '.join(self.sources)} contains a source twice; remove the repetition")
         return self
 
     @property
@@ -162,7 +177,7 @@ class StudyEntry(StrictSettings):
     description: Text = Field(description="description of the study for readers")
     control: Name = Field(description="control to train again")
     vary: Annotated[dict[Text, tuple[float | int | str, ...]], Field(min_length=1)] = Field(
-        description="settings of the control, each with its values"
+        description="settings of the control to vary, each with a list of values"
     )
     seeds: AtLeastOne = Field(default=1, description="number of trainings per value, each with another seed")
     detectors: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(

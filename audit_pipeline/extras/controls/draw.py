@@ -1,7 +1,8 @@
-"""The random assignment of a corpus's windows: members, held-out texts, and the occurrences of each member.
+"""The random assignment of roles (such as member or held out) to the windows of a corpus.
 
-Roles are drawn at random among the windows (or documents) of one pool. Therefore members and held-out texts differ only
-in that the model was trained on the members. The labels of the benchmark are randomised by design.
+The number of occurrences of each member in the training is also assigned here. Roles are drawn at random among the
+windows (or documents) of one pool. Therefore members and held-out texts differ only in that the exposed model was
+trained on the members. The labels of the benchmark are randomised by design.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ VERSION = 1
 
 
 def compute_control_version(entry: ControlEntry, source_versions: Mapping[str, str]) -> str:
-    """Compute the digest (16 hex digits) of everything that decides texts and weights.
+    """Compute the version of a control: a digest (16 hex digits) of everything that decides its texts and weights.
 
     The digest covers the settings, the documents and the version of this code. On one machine with one version of
     torch, it determines the weights. Other machines and versions may round differently. The manifest states the
-    versions that were used.
+    versions of the packages that were used.
     """
     return digest(VERSION, entry.settings_digest, dict(source_versions))[:16]
 
@@ -48,7 +49,7 @@ def read_control_documents(entry: ControlEntry, paths: DataPaths) -> tuple[pa.Ta
 
 
 def compute_wanted_version(entry: ControlEntry, paths: DataPaths) -> str | None:
-    """Return the version that training would produce now, or None if the documents are missing."""
+    """Return the version that a control would have if it were trained now, or None if its documents are missing."""
     try:
         source_versions = {source: read_documents_version(paths, source) for source in entry.sources}
     except DataError:
@@ -65,7 +66,7 @@ ROLES = (MEMBER, HELD_OUT, TWIN, SURROUNDING)
 
 @dataclass(frozen=True)
 class DrawnText:
-    """A window of a document with its role.
+    """A window of a document with its role: member, held out, twin or surrounding.
 
     Attributes:
         document_id: The document.
@@ -74,9 +75,9 @@ class DrawnText:
         language: The language of the document.
         published: The date of the document.
         text: The text of the window.
-        role: The role, or an empty text before the draw.
+        role: The role, or an empty string before the draw.
         exposed: How often the exposed model is trained on the text per epoch.
-        twin: How often the twin is trained on the text per epoch.
+        twin: How often the twin (the control model) is trained on the text per epoch.
     """
 
     document_id: str
@@ -93,9 +94,9 @@ class DrawnText:
 def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     """Draw the texts of a control.
 
-    Each document is cut into windows of exactly ``entry.words`` words. A text that occurs twice in the corpus is left
-    out, because its copies could get different roles. The unit of randomisation is the window, or the document with all
-    its windows for ``randomise: document``.
+    Each document is cut into windows of exactly ``entry.words`` words. A text that occurs twice in the corpus is
+    skipped, because its copies could get different roles. Each window gets its own role. With ``randomise: document``,
+    all windows of a document get the same role.
 
     The exposed model is trained on the members and the surrounding windows. The twin is trained on the same surrounding
     windows, and on as many other windows as there are members, with the same numbers of occurrences. A member whose
@@ -147,7 +148,7 @@ def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[DrawnTex
         words = unit.split(document["text"])
         for start in range(0, len(words) - entry.words + 1, entry.words):
             text = unit.join(words[start : start + entry.words])
-            # With some units, the joined text is split into other words. Such windows are skipped.
+            # With some units, the joined text is split into other words. These windows are skipped.
             if len(unit.split(text)) != entry.words:
                 continue
             group = document["document_id"]
@@ -230,6 +231,7 @@ def _format_shortage(entry: ControlEntry, role_counts: Mapping[str, int], window
     if len(entry.sources) == 1:
         verb = "contains"
     return (
-        f"control {entry.name} requires {sum(role_counts.values())} windows of {entry.words} words ({parts}), "
-        f"but {sources} {verb} {window_count} by {entry.randomise}. Reduce the numbers of texts or words."
+        f"Control {entry.name} requires {sum(role_counts.values())} windows of {entry.words} words ({parts}), but "
+        f"{sources} {verb} {window_count}, and the roles are drawn by {entry.randomise}. Reduce the numbers of texts "
+        "or 'words' in config/controls.yaml."
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.builders.verified import ControlledSettings, draw_controlled
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
-from audit_pipeline.extras.controls.build import build_texts_table, train_into
+from audit_pipeline.extras.controls.build import build_texts_table, train_models_into
 from audit_pipeline.extras.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts, read_control_documents
 from audit_pipeline.models.config import ModelEntry
@@ -41,9 +41,10 @@ Log = Callable[[str], None]
 
 
 def list_conditions(study: StudyEntry, control: ControlEntry) -> list[tuple[str, object, ControlEntry]]:
-    """Return all trainings of a study: the name of a setting, its value, and the control with this value.
+    """Return all conditions of a study. Each value of each varied setting has one condition per seed.
 
-    The other settings are those of the control. Each value has one training per seed.
+    Returns:
+        For each condition, the name of the setting, its value, and the control with this value and seed.
     """
     conditions: list[tuple[str, object, ControlEntry]] = []
     for setting, values in study.vary.items():
@@ -65,7 +66,7 @@ def run_study(
 ) -> pa.Table:
     """Train and measure all conditions of a study, and store the results. The models are deleted.
 
-    Conditions with the same settings are trained once.
+    A condition is one value of one setting with one seed. Conditions with the same settings are trained once.
 
     Args:
         study: The study.
@@ -73,7 +74,7 @@ def run_study(
         paths: The data folder.
         step: The lineage step that the ledger records.
         device: The device to train on. By default the best available one.
-        log: Receives a line per condition.
+        log: Receives one line of progress per condition.
 
     Returns:
         The results (schema CONTROL_STUDIES).
@@ -128,7 +129,8 @@ def train_and_measure(
 ) -> tuple[Evaluation, Mapping[str, Any]]:
     """Train one model in a temporary folder, and compare the scores of members and held-out texts.
 
-    Detectors with prefixes use the first texts of each side as prefixes, so they know the membership of these texts.
+    Detectors with prefixes (``recall``, ``con_recall``) use the first texts of each side as prefixes, so they know the
+    membership of these texts.
 
     Args:
         texts: The drawn texts.
@@ -146,7 +148,7 @@ def train_and_measure(
     with tempfile.TemporaryDirectory(prefix="corpus-audit-control-") as name:
         scratch = DataPaths(Path(name))
         folder = scratch.control_version(entry.name, "study")
-        manifest = train_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
+        manifest = train_models_into(folder, texts, entry, device=device, paths=paths, roles=(role,))
         model = load_tokenized(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
         inputs = UserInputs(known={NON_MEMBERS: _select_shots(texts, HELD_OUT), MEMBERS: _select_shots(texts, MEMBER)})

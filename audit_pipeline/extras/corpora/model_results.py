@@ -60,7 +60,7 @@ class ItemResult(NamedTuple):
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The results of a file.
+    """A model's results on a test set, as a file contains them.
 
     Attributes:
         measure: The metric that is used as the correctness of answers.
@@ -135,7 +135,7 @@ def _read_result(
     Returns:
         The result, or None and the problem of the row.
     """
-    correct, problem = to_correctness(value)
+    correct, problem = parse_correctness(value)
     if problem is not None:
         return None, f"{measure}: {problem}"
     name = None
@@ -143,7 +143,7 @@ def _read_result(
         name = parse_name(values.get("item"))
     position = _read_position(values)
     if name is None and position is None:
-        return None, "the row names no item"
+        return None, "the row has neither the name of an item nor a doc_id"
     document = values.get("doc")
     if not isinstance(document, dict):
         document = {}
@@ -158,7 +158,7 @@ def _read_position(values: Mapping[str, Any]) -> int | None:
     return None
 
 
-def to_correctness(value: object) -> tuple[float, str | None]:
+def parse_correctness(value: object) -> tuple[float, str | None]:
     """Convert a value to the correctness of an answer.
 
     Returns:
@@ -174,9 +174,9 @@ def to_correctness(value: object) -> tuple[float, str | None]:
         except ValueError:
             return 0.0, f"{spelling[:40]!r} is no number"
     if value is None:
-        return 0.0, "is null"
+        return 0.0, "the value is null"
     if not isinstance(value, int | float):
-        return 0.0, f"is not a number but {type(value).__name__}"
+        return 0.0, f"the value is not a number but {type(value).__name__}"
     if 0 <= value <= 1:
         return float(value), None
     return 0.0, f"{value:.6g} is not between 0 and 1"
@@ -211,7 +211,7 @@ def _rank_measures(path: Path, measures_of_rows: Iterable[Mapping[str, object]])
     for measures in measures_of_rows:
         for name, value in measures.items():
             names.add(name)
-            _, problem = to_correctness(value)
+            _, problem = parse_correctness(value)
             if problem is None:
                 usable.add(name)
     if not usable:
@@ -225,7 +225,7 @@ def _rank_measures(path: Path, measures_of_rows: Iterable[Mapping[str, object]])
 
 @dataclass(frozen=True)
 class MatchedResults:
-    """The results by item.
+    """The results that belong to items of a benchmark.
 
     Attributes:
         correct: Correctness by example_id. If an item has several answers, it is their mean.
@@ -272,7 +272,7 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
     unmatched = 0
     for result in file.results:
         name = result.name or parse_name(result.columns.get(spec.get("id_column"))) or ""
-        matched_id = id_of_text.get(_fill_text(spec, template, result.columns)) or id_of_name.get(name)
+        matched_id = id_of_text.get(_build_item_text(spec, template, result.columns)) or id_of_name.get(name)
         if matched_id is None:
             unmatched += 1
             continue
@@ -281,8 +281,9 @@ def match_results(file: ResultsFile, examples: pa.Table, manifest: Record) -> Ma
             positions[matched_id] = result.position
     if not answers:
         raise DataError(
-            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. Its first item "
-            f"has the name {documents[0]}. Check that the results are of this test set and of the same split."
+            f"none of the {len(file.results):,} results matches an item of {manifest['benchmark']}. The first item of "
+            f"the benchmark has the name {documents[0]}. Check that the results are of this test set and of the same "
+            "split."
         )
     # fsum rounds only the final sum, so the order of the rows does not change the result.
     correct = {example_id: math.fsum(values) / len(values) for example_id, values in answers.items()}
@@ -296,7 +297,7 @@ def _index_unique(keys: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
     return {key: example_id for key, example_id in zip(keys, ids, strict=True) if counts[key] == 1}
 
 
-def _fill_text(spec: Record, template: ItemTemplates | None, columns: Mapping[str, object]) -> str:
+def _build_item_text(spec: Record, template: ItemTemplates | None, columns: Mapping[str, object]) -> str:
     """Build the text of an item from the columns of a row. It is empty if the row is unusable."""
     if template is not None:
         if not columns:
@@ -329,7 +330,7 @@ def list_clean_positions(
     clean = [item.example_id for item in items if item.verdict == "clean"]
     if not clean:
         raise DataError(
-            "no item is clean, so no list was written: lm-evaluation-harness would read an empty list as all items"
+            "no item is clean, so --clean wrote no file: lm-evaluation-harness would read an empty list as all items"
         )
     positions: Mapping[str, int] = {}
     if matched is not None:

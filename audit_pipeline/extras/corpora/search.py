@@ -186,7 +186,7 @@ def search_corpus(
     except BrokenProcessPool as error:
         raise DataError(
             "a process of the search was killed, perhaps because memory ran out. Run the command again with fewer "
-            "--processes. It continues with the remaining shards."
+            "--processes. The search then continues with the remaining shards."
         ) from error
     if not result.document_count:
         raise DataError(f"no document of the corpus {corpus.name} can be read: {_find_first_problem(result)}")

@@ -53,7 +53,7 @@ class CorpusCount:
         bytes: UTF-8 bytes of the counted documents.
         skipped: Rows that could not be used.
         seconds: Duration of all runs together.
-        way: The way of counting (token_counters.py).
+        way: The way of counting: "every text" or "distinct pieces" (token_counters.py).
     """
 
     counts: Counts
@@ -184,7 +184,7 @@ def count_documents(
     if not documents and skipped.count:
         raise build_unusable_file_error(corpus_label, skipped)
     if not documents:
-        raise DataError(f"{corpus_label} contains no rows")
+        raise DataError(f"{corpus_label} contains no rows, so no token can be counted")
     count = build_count()
     if on_progress is not None:
         on_progress(count)

@@ -47,7 +47,11 @@ def seal(model: str, benchmark: str, authority: str | None, **limits: Any) -> No
 
 
 def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: DataPaths, authority: str | None) -> None:
-    """Seal the plan of every benchmark that can be audited. Raise DataError if there is none."""
+    """Seal and print the plan of every benchmark that can be audited.
+
+    Raises:
+        DataError: If no benchmark can be audited.
+    """
     from audit_pipeline.extras.evidence_packs.sealed_plan import explain_late_plan, seal_plan
     from audit_pipeline.tables import Pair
 
@@ -60,13 +64,13 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
         except DataError as error:
             if len(specs) == 1:
                 raise
-            console.print_message(f"{spec.name} is not sealed: {error}", style="yellow")
+            console.print_message(f"The plan of {spec.name} is not sealed: {error}", style="yellow")
             continue
         late = explain_late_plan(plan, pair, paths)
         what = "sealed" if is_new else f"unchanged since the plan of {plan.sealed_at:%F %T} UTC"
         words.append(f"{spec.name}: {what}; sha256 {plan.sha256}; {plan.timestamp or 'no timestamp'}")
         if late:
-            words.append(f"{spec.name}: not planned beforehand: {'; '.join(late)}")
+            words.append(f"{spec.name}: the findings will count as not planned beforehand: {'; '.join(late)}")
         facts[spec.name] = {
             "sha256": plan.sha256,
             "sealed_at": plan.sealed_at,
@@ -74,14 +78,20 @@ def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: Dat
             "not_planned_beforehand": late,
         }
     if not facts:
-        raise DataError("no benchmark can be audited, so no plan was sealed")
+        raise DataError("No benchmark can be audited, so no plan was sealed. The messages above state the reasons.")
     console.print_result("\n".join(words), plans=facts)
 
 
 @click.command(cls=ListedCommand, section=Section.PROOF, position=20)
 @shared_options.model_option
 @shared_options.benchmark_option
-@click.option("--out", type=shared_options.FILE, required=True, metavar="FILE.zip", help="The pack to write.")
+@click.option(
+    "--out",
+    type=shared_options.FILE,
+    required=True,
+    metavar="FILE.zip",
+    help="Write the pack to this .zip file. Its folder must exist.",
+)
 @shared_options.json_option
 @shared_options.quiet_option
 def pack(model: str, benchmark: str, out: Path) -> None:
@@ -121,28 +131,32 @@ def pack(model: str, benchmark: str, out: Path) -> None:
     "--rerun",
     type=shared_options.AT_LEAST_1,
     metavar="N",
-    help="With --model: run N texts and N windows of each benchmark again.",
+    help="Run N texts and N windows of each benchmark again, and compare the log-probabilities with the pack's. "
+    "Requires --seed and --model. Default: the model is not run.",
 )
 @click.option(
     "--seed",
     type=int,
-    help="Seed that selects these texts and windows. Choose it yourself after you have received the pack.",
+    help="Seed that selects the texts and windows of --rerun. Choose it yourself after you have received the pack.",
 )
-@click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
+@click.option("--model", help="Model to run with --rerun: a name in config/models.yaml, a hub id, or a path.")
 @click.option(
     "--certificates",
     type=shared_options.EXISTING_FILE,
-    help="Certificates (PEM) of timestamp authorities that you trust, to check the signatures of timestamps.",
+    help="PEM file with certificates of timestamp authorities that you trust. Default: the signatures of timestamps "
+    "are not checked.",
 )
 @shared_options.table_output_options
 def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, certificates: Path | None) -> None:
-    """Check a pack: its digests, lineage, plan, findings.
+    """Check a pack: its digests, lineage, plans and findings.
 
-    Findings are computed again from the pack's statistics, without the model. The exit code is 1 if a check fails.
-    docs/exhibit.md explains the checks.
+    Findings are computed again from the pack's token statistics, without the model. The exit code is 1 if a check
+    fails. docs/exhibit.md explains the checks.
     """
     if len({given is None for given in (rerun, seed, model)}) > 1:
-        raise click.UsageError("--rerun, --seed and --model are only valid together. Give all three or none.")
+        raise click.UsageError(
+            "--rerun, --seed and --model require each other. Give all three options or none of them."
+        )
     weights = None if model is None else run_setup.resolve_model_option(model)
     with console.report_slow_work("checking") as on_step:
         on_step("the pack")

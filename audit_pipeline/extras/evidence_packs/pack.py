@@ -141,11 +141,14 @@ class _PackContent:
             benchmark = read_built(paths, pair.benchmark)
             if benchmark.control is not None:
                 raise DataError(
-                    f"{benchmark.name} belongs to a control, which cannot be packed. Others can train it themselves "
-                    "with `corpus-audit control`."
+                    f"The benchmark {benchmark.name} belongs to a control, and controls cannot be packed. Others can "
+                    "train the control themselves with `corpus-audit control`."
                 )
             if not any(has_entries(paths, table, pair) for table in (SCORES, DOCUMENT_MEMORISATION)):
-                raise DataError(f"There are no findings of {pair.benchmark} yet. Audit it first.")
+                raise DataError(
+                    f"There are no findings of {pair.model} on {pair.benchmark} yet. Run `corpus-audit audit --model "
+                    f"{pair.model} --benchmark {pair.benchmark}` first."
+                )
             self.families.add(str(benchmark.manifest["family"]))
             self.sources |= set(benchmark.manifest["source_versions"])
             self.texts |= set(benchmark.model_inputs)
@@ -167,7 +170,11 @@ class _PackContent:
         return False
 
     def has_line(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether a line of the ledger, given by its fields, is about a partition that belongs in the pack."""
+        """Return whether a line of the ledger is about a partition that belongs in the pack.
+
+        Args:
+            fields: The fields of the line by name.
+        """
         table = TABLES.get(fields.get("table", ""))
         return table is not None and self.has_partition(table, fields["partition"])
 
@@ -192,7 +199,7 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
     corpora = load_references(configuration.folder).raw_values
     references = {name: entry for name, entry in corpora.items() if name == content.model.entry.reference_corpus}
     files: Mapping[str, Mapping[str, Any]] = {
-        "models": {"models": reduce_entries(models)},
+        "models": {"models": reduce_model_entries(models)},
         "benchmarks": {"benchmarks": benchmarks},
         "sources": {},
         "references": {"references": references},
@@ -203,7 +210,7 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
 
 
-def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def reduce_model_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the models' entries with their fingerprints (``card``) and the fields that affect or describe results.
 
     The result names no file, server, key or code. The field ``reference_model`` is removed if ``models`` lacks that
@@ -215,7 +222,9 @@ def reduce_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[st
     reduced: dict[str, dict[str, Any]] = {}
     for name, fields in models.items():
         if not isinstance(fields.get("card"), str):
-            raise DataError(f"The pack contains the model {name} without its card.")
+            raise DataError(
+                f"The pack contains no fingerprint ('card') of the model {name}, so its findings cannot be checked."
+            )
         entry = {key: fields[key] for key in _ENTRY_FIELDS if fields.get(key) is not None}
         if entry.get("reference_model") not in models:
             entry.pop("reference_model", None)
@@ -245,8 +254,8 @@ def _copy_models(packed: DataPaths, content: _PackContent) -> None:
         tokenizer = stored_tokenizer_folder(identity, content.paths)
         if not tokenizer.is_dir():
             raise DataError(
-                f"The tokenizer of {model.entry.name} is not stored, so the pack could not be verified. Audit the "
-                "model again."
+                f"The tokenizer of {model.entry.name} is not stored, so nobody could verify the pack. Run "
+                f"`corpus-audit audit --model {model.entry.name}` again, which stores the tokenizer."
             )
         copy = packed.stored_tokenizers(identity.tokenizer_fingerprint) / tokenizer.name
         shutil.copytree(tokenizer, copy, dirs_exist_ok=True)

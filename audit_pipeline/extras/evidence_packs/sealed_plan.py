@@ -139,7 +139,10 @@ def _list_document_digests(documents: Sequence[SearchedDocument], side: str) -> 
 
 
 def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[str]:
-    """Return why a plan does not prove that the audit was planned before it ran, or an empty list if it proves that."""
+    """Return the reasons why a plan does not prove that it was sealed before the audit ran.
+
+    The list is empty if the plan proves it.
+    """
     sealed_at = plan.sealed_at
     if plan.timestamp is not None:
         sealed_at = max(sealed_at, plan.timestamp.time)
@@ -151,11 +154,13 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
     reasons: list[str] = []
     if earlier_runs:
         reasons.append(
-            f"{len(earlier_runs):,} run(s) of this model on these texts are older than the plan or its timestamp"
+            f"{len(earlier_runs):,} run(s) of this model on these texts began before the plan was sealed or timestamped"
         )
     n_cached = plan.fields["texts_in_cache"]
     if n_cached:
-        reasons.append(f"{n_cached:,} of the plan's texts and documents were in the model's cache before the plan")
+        reasons.append(
+            f"the model had run on {n_cached:,} of the planned texts and documents before the plan was sealed"
+        )
     return reasons
 
 
@@ -230,14 +235,17 @@ def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
 
 
 def plan_from_row(row: Mapping[str, Any]) -> SealedPlan:
-    """Return the plan of a row of PLANS.
+    """Build the plan from a row of the table PLANS, and check its digest.
 
     Raises:
         DataError: If the digest or the timestamp belongs to another plan.
     """
     plan = SealedPlan(row["plan"], row["sealed_at"])
     if plan.sha256 != row["plan_sha256"]:
-        raise DataError(f"The plan was changed after it was sealed: its sha256 is not {row['plan_sha256']}.")
+        raise DataError(
+            f"The plan was changed after it was sealed: its sha256 is {plan.sha256}, but the sealed sha256 is "
+            f"{row['plan_sha256']}."
+        )
     if row["timestamp"] is None:
         return plan
     return replace(plan, timestamp=read_timestamp(base64.b64decode(row["timestamp"]), plan.content.encode()))

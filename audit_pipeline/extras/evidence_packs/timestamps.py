@@ -24,7 +24,7 @@ _MAX_BYTES = 1 << 20
 
 
 class AuthorityError(TransientError):
-    """A timestamp authority that did not respond, or refused the request."""
+    """The error for a timestamp authority that did not respond, or refused the request."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,14 @@ def request_timestamp(url: str, content: bytes) -> Timestamp:
                 headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
             )
     except HttpError as error:
-        raise AuthorityError(f"The timestamp authority {url} cannot be reached: {error}. Try again later.") from error
+        raise AuthorityError(f"The timestamp authority {url} sent no timestamp: {error}. Try again later.") from error
     return read_timestamp(response.content, content)
 
 
 def read_timestamp(response: bytes, content: bytes) -> Timestamp:
-    """Read a timestamp of a content from an authority's response (DER). The signature is not verified.
+    """Read an authority's response (DER), and check that it is a timestamp of a content.
+
+    The signature is not verified.
 
     Raises:
         DataError: If the bytes are no timestamp, the authority refused, or the timestamp is of another content.
@@ -75,7 +77,10 @@ def read_timestamp(response: bytes, content: bytes) -> Timestamp:
     decoded = _decode(response)
     digest = decoded.tst_info.message_imprint.message
     if digest != hashlib.sha256(content).digest():
-        raise DataError(f"The timestamp is of another digest ({digest.hex()[:16]}…), so it belongs to another content.")
+        raise DataError(
+            f"The timestamp is of another digest ({digest.hex()[:16]}…), so the stamped content was changed, or the "
+            "timestamp belongs to other content."
+        )
     signers = _list_signers(decoded)
     authority = signers[0].subject.rfc4514_string() if signers else None
     return Timestamp(response, decoded.tst_info.gen_time, authority)
@@ -96,7 +101,10 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
     try:
         trusted = x509.load_pem_x509_certificates(read_regular_file(certificates))
     except (OSError, ValueError) as error:
-        raise DataError(f"{certificates} contains no certificates in PEM ({error}).") from error
+        raise DataError(
+            f"{certificates} contains no readable certificates in PEM format ({error}). Get the certificates from the "
+            "timestamp authority."
+        ) from error
     roots = list(dict.fromkeys(trusted))
     known = [*roots, *_list_signers(decoded)]
     certificates_of_response = map(x509.load_der_x509_certificate, decoded.signed_data.certificates)
@@ -107,7 +115,10 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
     except (rfc3161.VerificationError, ValueError) as error:
         # The rest of the message is a stack trace of OpenSSL.
         reason = str(error).partition(": ErrorStack")[0]
-        raise DataError(f"The signature of the timestamp cannot be confirmed with {certificates}: {reason}.") from error
+        raise DataError(
+            f"The certificates in {certificates} do not confirm the signature of the timestamp: {reason}. Check that "
+            "the file has the certificates of the authority that signed the timestamp."
+        ) from error
 
 
 def _decode(response: bytes) -> rfc3161.TimeStampResponse:
@@ -115,10 +126,10 @@ def _decode(response: bytes) -> rfc3161.TimeStampResponse:
         decoded = rfc3161.decode_timestamp_response(response)
         status = rfc3161.PKIStatus(decoded.status)
     except ValueError as error:
-        raise DataError(f"The bytes are no response of a timestamp authority ({error}).") from error
+        raise DataError(f"The timestamp is unreadable, because it is no response of RFC 3161 ({error}).") from error
     if status is not rfc3161.PKIStatus.GRANTED:
         reason = "; ".join(decoded.status_string) or status.name.lower()
-        raise DataError(f"The timestamp authority refused the request ({reason}).")
+        raise DataError(f"The timestamp authority refused the request for a timestamp ({reason}).")
     return decoded
 
 

@@ -24,7 +24,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.errors import DataError, ModelError, escape_unprintable, is_full_disk, to_one_line
 from audit_pipeline.extras.evidence_packs import sealed_plan
-from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_entries
+from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_model_entries
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
 from audit_pipeline.extras.extraction.pair_extraction import EXTRACTION_VERSION, extract_pair, read_searched_documents
 from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
@@ -65,11 +65,11 @@ _MAX_SIZE_RATIO = 200
 
 @dataclass(frozen=True)
 class PackCheck:
-    """The result of a check.
+    """The result of one check of a pack.
 
     Attributes:
         what: The checked part of the pack.
-        ok: True if the check passed, False if it failed, None if it did neither.
+        ok: True if the check passed, False if it failed, None if it could not decide (for example, without a plan).
         message: The reason for the result.
     """
 
@@ -112,7 +112,7 @@ def verify_pack(
         unpacked = list(_attempt("files", _unpack(file, Path(folder))))
         yield from unpacked
         if not all(check.ok for check in unpacked):
-            yield PackCheck("everything else", None, "not checked, because files differ from the packed files")
+            yield PackCheck("everything else", None, "not checked, because the check of the files failed")
             return
         [tags] = Path(folder).glob(f"*/{_TAG_MANIFEST}")
         checks = _check_payload(tags.parent / "data", rerun, certificates, on_step)
@@ -126,13 +126,15 @@ def _attempt(what: str, checks: Iterator[PackCheck]) -> Iterator[PackCheck]:
     except Exception as error:
         if isinstance(error, OSError) and is_full_disk(error):
             raise
-        yield PackCheck(what, False, f"stopped by {type(error).__name__}: {to_one_line(error)}")
+        yield PackCheck(
+            what, False, f"the check was stopped by an error ({type(error).__name__}): {to_one_line(error)}"
+        )
 
 
 def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
     """Unpack a pack, and check its files against the sha256 digests in its manifests.
 
-    The package bagit is not strict enough. It ignores unreadable lines of a manifest, and files without a manifest.
+    The manifests are read here, because the package bagit ignores their unreadable lines, and files in no manifest.
 
     Raises:
         DataError: If the unpacked files would be too large.
@@ -142,8 +144,8 @@ def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
         size = sum(member.file_size for member in members)
         if size > _MAX_SIZE_RATIO * file.stat().st_size:
             raise DataError(
-                f"The unpacked files would have {size:,} bytes, more than {_MAX_SIZE_RATIO} times the size of the "
-                "pack. No pack is compressed that much."
+                f"The unpacked files would have {size:,} bytes, which is more than {_MAX_SIZE_RATIO} times the size of "
+                f"{file.name}. `corpus-audit pack` writes no such file, so it was not unpacked."
             )
         archive.extractall(folder)
     bags = {path.parent for path in [*folder.glob("*/bagit.txt"), *folder.glob(f"*/{_TAG_MANIFEST}")]}
@@ -158,11 +160,14 @@ def _unpack(file: Path, folder: Path) -> Iterator[PackCheck]:
     wrong = sorted(path for path in digests.keys() | expected.keys() if digests.get(path) != expected.get(path))
     if wrong or len(bags) != 1 or len(members) != len(digests):
         names = ", ".join(escape_unprintable(path.relative_to(folder).as_posix()) for path in wrong)
-        message = f"{len(members)} files in {len(bags)} bags; changed, missing, or in no manifest: {names or 'none'}"
+        message = (
+            f"{len(members):,} files with {len(digests):,} different names are in {len(bags)} bag(s), but a pack has "
+            f"one bag and no name twice; files that are changed, missing, or in no manifest: {names or 'none'}"
+        )
         yield PackCheck("files", False, message)
         return
     yield PackCheck(
-        "files", True, f"{len(digests):,} files match the sha256 of the manifests, and no other file exists"
+        "files", True, f"{len(digests):,} files have the sha256 that the manifests state, and there is no other file"
     )
 
 
@@ -180,19 +185,21 @@ def _check_payload(
     payload: Path, rerun: PackRerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[PackCheck]:
     about = read_json(payload / PACK)
-    # An entry of a manipulated pack could name files, servers or code, so the entries are reduced again.
+    # An entry of a manipulated pack could name files, servers or code, so all such fields are removed again.
     config = payload / WORKSPACE / "config" / "models.yaml"
-    reduced = reduce_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
+    reduced = reduce_model_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
     pairs = [Pair(benchmark, about["model"]) for benchmark in about["benchmarks"]]
     if not pairs:
-        raise DataError(f"{PACK} names no benchmark.")
+        raise DataError(f"{PACK} names no benchmark, so the pack has no findings to check.")
     packed_code = about["code_digest"]
     code = code_digest()
     if packed_code == code:
-        yield PackCheck("code", True, f"the code that wrote the pack: {code[:16]}")
+        yield PackCheck("code", True, f"the installed code is the code that wrote the pack (digest {code[:16]})")
     else:
-        message = f"the pack was written by other code ({packed_code[:16]}, here {code[:16]}), so numbers may differ"
+        message = (
+            f"other code wrote the pack (digest {packed_code[:16]}; installed here: {code[:16]}), so numbers may differ"
+        )
         yield PackCheck("code", None, message)
     with use_workspace(payload / WORKSPACE, own_data=True):
         paths = DataPaths.from_environment()
@@ -205,15 +212,18 @@ def _check_payload(
             on_step(f"the findings of {pair.benchmark}")
             yield from _attempt(f"findings of {pair.benchmark}", verification.check_findings(pair))
             if rerun is not None:
-                on_step(f"{rerun.count} texts and windows of {pair.benchmark}, run again")
+                on_step(f"{rerun.count} texts and {rerun.count} windows of {pair.benchmark} by running the model")
                 yield from _attempt(f"{pair.benchmark} run again", verification.check_rerun(pair, rerun))
 
 
 def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackCheck]:
-    """Check the chain of the ledger's lines, and that the stored tables are the files that the lines name."""
-    state = f"{len(ledger.lines):,} lines in an unbroken chain"
+    """Check the chain of the ledger's lines, and that the stored tables are the files that the lines name.
+
+    Each line of the ledger contains the digest of the line before it, so the lines form a chain.
+    """
+    state = f"{len(ledger.lines):,} lines form an unbroken chain"
     if ledger.forgotten_count:
-        state += f"; {ledger.forgotten_count:,} of them contain only their digests, because they belong to other data"
+        state += f"; {ledger.forgotten_count:,} of these lines contain only a digest, because they belong to other data"
     yield PackCheck("chain of the lineage", not ledger.problems, "; ".join(ledger.problems) or state)
     files = verify_files(paths, ledger)
     problems = [f"{file.path.relative_to(paths.root).as_posix()}: {file.reason}" for file in files.left_out]
@@ -223,9 +233,9 @@ def _check_ledger_and_tables(paths: DataPaths, ledger: Ledger) -> Iterator[PackC
         has_next_line = any((other.run_id, other.asset_key) == (entry.run_id, entry.asset_key) for other in later)
         is_replaced = any((other.table, other.partition) == (entry.table, entry.partition) for other in later)
         if has_next_line or not is_replaced:
-            problems.append(f"{entry.table} of {entry.partition} is missing")
+            problems.append(f"the file of the table {entry.table} for {entry.partition} is missing")
     n_files = sum(map(len, files.by_table.values()))
-    state = f"{n_files:,} files match the ledger"
+    state = f"{n_files:,} files have the digests that the lineage states"
     yield PackCheck("tables against lineage", not problems, "; ".join(problems) or state)
 
 
@@ -255,20 +265,21 @@ class _Verification:
             for row in read_table(file, PLANS, label=what).to_pylist():
                 rows[self._list_entries(PLANS, pair, row["run_id"])[-1].line_number] = row
         if not rows:
-            yield PackCheck(what, None, "not planned beforehand: no plan was sealed")
+            yield PackCheck(what, None, "the findings were not planned beforehand: no plan was sealed")
         line_digests = [line.digest for line in self.ledger.lines]
         for line_number, row in sorted(rows.items()):
             plan = sealed_plan.plan_from_row(row)
             stamp = _describe_timestamp(plan, certificates)
             if plan.fields["lineage_head"] not in (None, *line_digests[: line_number - 1]):
                 raise DataError(
-                    "The plan contains a line of the ledger that is missing, or that was written after the plan."
+                    "The plan contains the digest of a ledger line that is missing from the pack, or that was written "
+                    "after the plan. Therefore the plan or the ledger was changed."
                 )
             reasons = self._explain_not_planned(plan, line_number, rows, pair)
-            order = "older than the findings, by the lineage"
+            order = "the plan is older than the findings, by the order of the lineage"
             if reasons:
-                order = f"not planned beforehand: {'; '.join(reasons)}"
-            message = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
+                order = f"the findings were not planned beforehand: {'; '.join(reasons)}"
+            message = f"{order}; the plan was sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
             yield PackCheck(what, None if reasons else True, message)
 
     def _explain_not_planned(
@@ -294,7 +305,7 @@ class _Verification:
         documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
         reasons: list[str] = []
         if line_number > min(last_lines):
-            reasons.append("by the lineage, the plan is newer than current findings")
+            reasons.append("by the order of the lineage, the plan is newer than current findings")
         if any(line_number < other < max(last_lines) for other in plan_line_numbers):
             reasons.append("another plan was sealed between this plan and the findings")
         differing: list[str] = []
@@ -302,9 +313,9 @@ class _Verification:
             if any(getattr(entry, name) != plan.fields[name] for entry in entries):
                 differing.append(name)
         if differing:
-            reasons.append(f"plan and findings differ in {' and '.join(differing).replace('_', ' ')}")
+            reasons.append(f"the plan and the findings differ in the {' and the '.join(differing).replace('_', ' ')}")
         if planned != {document.name: text_sha256(document.text) for document in documents}:
-            reasons.append("the texts of the plan differ from the texts of the pack")
+            reasons.append("the texts in the plan differ from the texts in the pack")
         return reasons + sealed_plan.explain_late_plan(plan, pair, self.paths)
 
     def _read_runs(self, pair: Pair) -> dict[Table, Entry]:
@@ -318,7 +329,7 @@ class _Verification:
             if self._list_run_files(table, pair):
                 runs[table] = read_latest_run(self.paths, table.name, pair.partition)
         if not any(table in runs for table in _RUN_BY_MODEL):
-            raise DataError("The pack contains no findings: neither scores nor a search.")
+            raise DataError("The pack contains no findings: neither scores nor results of a search for passages.")
         return runs
 
     def _list_run_files(self, table: Table, pair: Pair) -> list[Path]:
@@ -343,13 +354,13 @@ class _Verification:
         for table, rows in packed.items():
             what = f"{table.name} of {pair.benchmark}"
             if not file_of(self.paths, table, pair.partition, _RUN).is_file():
-                yield PackCheck(what, None, "not computed again")
+                yield PackCheck(what, None, "the table is not computed again; only its digest is checked")
                 continue
-            difference = find_difference(table, rows, self._read_run(table, pair, _RUN))
-            state = f"{len(rows):,} rows computed again are equal to the last digit"
+            difference = describe_first_difference(table, rows, self._read_run(table, pair, _RUN))
+            state = f"{len(rows):,} rows that were computed again are equal to the last digit"
             yield PackCheck(what, difference is None, difference or state)
         if n_earlier:
-            message = f"{n_earlier:,} tables of earlier runs are not computed again; only their digests are checked"
+            message = f"{n_earlier:,} table(s) of earlier runs are not computed again; only their digests are checked"
             yield PackCheck(f"earlier runs of {pair.benchmark}", None, message)
 
     def check_rerun(self, pair: Pair, rerun: PackRerun) -> Iterator[PackCheck]:
@@ -359,7 +370,8 @@ class _Verification:
             ModelError: If the weights belong to another model.
         """
         if not (self.model.entry.host.is_here and rerun.weights.host.is_here):
-            yield PackCheck(f"{pair.benchmark} run again", None, "a model on a server is not run again")
+            message = "the model was not run, because a model on a server cannot be compared"
+            yield PackCheck(f"{pair.benchmark} run again", None, message)
             return
         generator = np.random.default_rng(rerun.seed)
         entry = rerun.weights.model_copy(update={name: getattr(self.model.entry, name) for name in _PASS_SETTINGS})
@@ -368,7 +380,8 @@ class _Verification:
             model = load_tokenized(entry, fresh)
             if model.identity.model_fingerprint != self.model.identity.model_fingerprint:
                 raise ModelError(
-                    f"{rerun.weights.name} is not the model of the pack. Name the model of the pack with --model."
+                    f"{rerun.weights.name} has another fingerprint than {self.model.entry.name}, the model of the "
+                    f"pack. Give the weights of {self.model.entry.name} with --model."
                 )
             backend = partial(build_backend_loader(fresh, None, Endpoints()), model)
             texts = sorted(read_built(self.paths, pair.benchmark).model_inputs)
@@ -407,14 +420,16 @@ class _Verification:
         packed_lengths = {key: len(values) for key, values in packed_values.items()}
         fresh_lengths = {key: len(values) for key, values in fresh_values.items()}
         if packed_lengths != fresh_lengths:
-            return PackCheck(what, False, "The pack lacks statistics of some texts, or their tokens differ.")
+            message = "the pack lacks token statistics of some texts, or has other tokens than the model of --model"
+            return PackCheck(what, False, message)
         differences = np.concatenate([np.abs(packed_values[key] - fresh_values[key]) for key in packed_values])
         mean = float(differences.mean())
         dtype = self.model.entry.dtype
+        kind = what.partition(" ")[0]
         message = (
-            f"{len(packed_values)}, drawn by the seed {rerun.seed}: log-probabilities differ by {mean:.2g} nats per "
-            f"token on average, at most by {differences.max():.2g}; the tolerance is {TOLERANCE[dtype]:g} on average "
-            f"({dtype})"
+            f"{len(packed_values)} {kind} were selected with the seed {rerun.seed}; log-probabilities differ by "
+            f"{mean:.2g} nats per token on average and by {differences.max():.2g} at most; for {dtype}, the average "
+            f"may be {TOLERANCE[dtype]:g} at most"
         )
         return PackCheck(what, mean <= TOLERANCE[dtype], message)
 
@@ -437,11 +452,14 @@ def _describe_timestamp(plan: sealed_plan.SealedPlan, certificates: Path | None)
 
 
 def _refuse_to_run(model: TokenizedModel) -> Backend:
-    raise ModelError(f"The pack lacks cached statistics of {model.entry.name}, so findings cannot be computed again.")
+    raise ModelError(
+        f"The pack lacks token statistics of {model.entry.name}, so its findings cannot be computed again. Ask the "
+        "sender for a complete pack."
+    )
 
 
-def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
-    """Return a description of the first difference between packed rows and rows that were computed again, or None.
+def describe_first_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
+    """Describe the first column that differs between packed rows and rows that were computed again, or return None.
 
     The order of the rows, their run ids and columns about generated text do not matter.
     """
@@ -450,13 +468,13 @@ def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | No
     packed = packed.select(names).sort_by(key).combine_chunks()
     again = again.select(names).sort_by(key).combine_chunks()
     if len(packed) != len(again):
-        return f"{len(packed):,} rows are packed, but {len(again):,} rows were computed again"
+        return f"the pack has {len(packed):,} rows, but computing them again gave {len(again):,} rows"
     for name in names:
         if packed[name].equals(again[name]):
             continue
         if not pa.types.is_floating(packed[name].type):
-            return f"{name} differs"
+            return f"the column {name} differs"
         packed_values = packed[name].to_numpy(zero_copy_only=False).astype(float)
         new_values = again[name].to_numpy(zero_copy_only=False).astype(float)
-        return f"{name} differs, by up to {np.nanmax(np.abs(packed_values - new_values), initial=0.0):.3g}"
+        return f"the column {name} differs by up to {np.nanmax(np.abs(packed_values - new_values), initial=0.0):.3g}"
     return None

@@ -16,9 +16,9 @@ SUFFIX = 50
 """The number of tokens of a window after the prefix. The probability of these tokens is computed."""
 
 COARSE_TO_FINE = "coarse-to-fine"
-"""The stride that tiles a document with windows and adds finer windows near likely passages."""
+"""The stride that covers a document with windows of adjacent suffixes, and adds finer windows near likely passages."""
 CHARS = "chars:"
-"""The beginning of the name of a stride in characters, such as ``chars:10``."""
+"""The beginning of the name of a stride in characters. With ``chars:10``, a window begins every 10 characters."""
 
 BEAMS = 20
 """The number of continuations that the near-verbatim search follows at a time."""

@@ -27,12 +27,12 @@ _SHOWN_PASSAGES = 3
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """The options for texts that the model generates for passages and documents. None switches an option off.
+    """The options for texts that the model generates for passages and documents. An option of None is off.
 
     Attributes:
         generate: Number of suffixes to sample per passage.
-        seed: Seed of the draws.
-        near_verbatim: Number of tokens that may differ in the near-verbatim probability.
+        seed: Seed of the sampled suffixes.
+        near_verbatim: Maximum number of tokens in which a continuation may differ from the suffix.
         beams: Number of beams of the beam search for ``near_verbatim``.
         continued: Number of tokens to generate after the first tokens of a document.
     """
@@ -50,7 +50,10 @@ class GenerationOptions:
             click.UsageError: If ``near_verbatim`` lets every token differ, or if a model on a server would generate.
         """
         if self.near_verbatim is not None and self.near_verbatim >= suffix:
-            raise click.UsageError("--near-verbatim must be smaller than --suffix.")
+            raise click.UsageError(
+                f"--near-verbatim {self.near_verbatim} must be smaller than the suffix of {suffix} tokens. Choose a "
+                "smaller --near-verbatim or a larger --suffix."
+            )
         if not model.host.is_here and (self.generate, self.near_verbatim, self.continued) != (None, None, None):
             raise click.UsageError(
                 f"{model.name} runs on a server. --generate, --near-verbatim and --continue require the model's "
@@ -102,7 +105,7 @@ class GenerationOptions:
 
 
 def format_draws_needed(log_p: float | None) -> str:
-    """Format the number of draws that give the passage at least once with a probability of 50%."""
+    """Format how many continuations must be sampled to get the passage at least once with a probability of 50%."""
     from audit_pipeline.statistics.power import compute_log_draws
 
     return number_format.DASH if log_p is None else number_format.format_draws(compute_log_draws(log_p) / math.log(10))
@@ -201,8 +204,8 @@ def select_strongest_documents(extractions: Sequence[Extraction]) -> Sequence[Ex
     )
     if len(by_strength) > _SHOWN_DOCUMENTS:
         console.print_result(
-            f"The tables show passages of the {_SHOWN_DOCUMENTS} documents with the most likely passages, of "
-            f"{len(by_strength)} documents. --out writes every window."
+            f"The tables show passages of the {_SHOWN_DOCUMENTS} documents with the most likely passages, out of "
+            f"{len(by_strength)} documents. Use --out FILE to write every window to a file."
         )
     return by_strength[:_SHOWN_DOCUMENTS]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import BackendOf
 
 
-_DEFAULT = "Default: the benchmark's entry, otherwise {}."
+_DEFAULT = "Default: the value in the entry of --benchmark, otherwise {}."
 _NOT_CACHED = "This loads the model, and the result is not cached."
 
 _NAMED_EDITIONS = 10
@@ -44,11 +44,13 @@ _NAMED_EDITIONS = 10
 )
 @click.option(
     "--benchmark",
-    help="Search the documents of a benchmark. Its non-members are held out. The results are stored in the "
-    "warehouse and the report.",
+    help="Search the documents of a benchmark. The non-members of the benchmark are held out. The results are stored "
+    "in the warehouse and the report.",
 )
 @click.option(
-    "--document", metavar="ID", help="Search a document of a source. ID is its document_id in the table documents."
+    "--document",
+    metavar="ID",
+    help="Search a document of a source. ID is the document's value in the column document_id of the table documents.",
 )
 @click.option(
     "--held-out",
@@ -80,12 +82,13 @@ _NAMED_EDITIONS = 10
     "--grid",
     is_flag=True,
     help="Also compute the probabilities at every setting of a grid: lengths of prefix and suffix, temperatures, "
-    "sampling methods. Default: the benchmark's entry.",
+    f"sampling methods. {_DEFAULT.format('no grid')}",
 )
 @click.option(
     "--price",
     type=shared_options.POSITIVE,
-    help="Price of a million tokens, to compute the cost of drawing each passage. Default: the benchmark's entry.",
+    help="Price of a million tokens, to compute the cost of sampling until a passage is generated. "
+    f"{_DEFAULT.format('no cost is shown')}",
 )
 @click.option(
     "--generate",
@@ -94,20 +97,23 @@ _NAMED_EDITIONS = 10
     help="Let the model continue the prefixes of the strongest passages: once greedily, and N times by sampling. "
     f"{_NOT_CACHED}",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples of --generate.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the random numbers with which --generate samples."
+)
 @click.option(
     "--near-verbatim",
     type=shared_options.AT_LEAST_1,
     metavar="D",
     help="For the strongest passages, compute a lower bound of the probability that top-40 sampling gives the suffix "
-    f"with at most D different tokens, by beam search. {_NOT_CACHED}",
+    f"with at most D different tokens, by beam search. {_NOT_CACHED} {_DEFAULT.format('no bound is computed')}",
 )
 @click.option(
     "--beams",
     type=shared_options.AT_LEAST_1,
     default=BEAMS,
     show_default=True,
-    help="Number of beams of --near-verbatim. More beams take longer, and can raise the bound.",
+    help="Number of continuations that the beam search of --near-verbatim follows at a time. More beams take longer, "
+    "and can raise the bound.",
 )
 @click.option(
     "--continue",
@@ -120,8 +126,12 @@ _NAMED_EDITIONS = 10
 )
 @click.option("--out", type=shared_options.FILE, help="Parquet file to write, with one row per window.")
 @shared_options.text_column_option
-@click.option("--no-text", is_flag=True, help="Show only locations, and quote no text.")
-@click.option("--dry-run", is_flag=True, help="Show the number of windows and tokens, and the estimated time.")
+@click.option("--no-text", is_flag=True, help="Show only the locations of passages, and quote no text.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show the number of windows and tokens, and the estimated time. The model is not run.",
+)
 @shared_options.run_options
 @shared_options.table_output_options
 def extract(
@@ -149,9 +159,9 @@ def extract(
 ) -> None:
     """Find passages of documents that a model gives word for word.
 
-    For windows of a document, compute the probability that the model continues the prefix with exactly the suffix.
-    One forward pass suffices, without drawing. Finished windows are kept: after an interruption, the same command
-    continues. docs/extraction.md explains the numbers.
+    For each window of a document, compute the probability that the model continues the prefix with exactly the suffix.
+    One forward pass per window suffices, and no text is sampled. Finished windows are kept: after an interruption, the
+    same command continues. docs/extraction.md explains the numbers.
     """
     options = AuditOptions(**run_settings)
     if sum(source is not None for source in (texts, benchmark, document)) != 1:
@@ -233,7 +243,9 @@ def _search_and_show(
         command_output.show_grid(found, shown, grid)
     elif search.options.grid:
         console.print_result(
-            f"The grid of settings was not tested: {search.model.entry.name} runs on a server.", grid=None
+            f"The grid of settings was not tested, because {search.model.entry.name} runs on a server, and servers do "
+            "not return the statistics that a grid needs.",
+            grid=None,
         )
     if generation.continued is not None:
         command_output.show_continuations(search, backend_of, shown, generation.continued)
@@ -293,7 +305,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
 def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
-    """Return all documents in one list, the second ones marked as held out.
+    """Return all documents in one list, with the held-out documents marked as held out.
 
     Raises:
         DataError: If a text is in both lists.
@@ -307,8 +319,8 @@ def _merge_held_out_documents(
     both = [f"{document.name} ({held_out[key]})" for document, key in named if key in held_out]
     if both:
         raise DataError(
-            f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}. Remove them "
-            "from the audited or from the held-out documents."
+            f"{len(both)} document(s) are both audited and held out (in brackets: the name of the held-out copy): "
+            f"{', '.join(both[:5])}. Remove these documents from the audited or from the held-out documents."
         )
     return [*documents, *(replace(document, side="held_out") for document in held_out_documents)]
 
@@ -321,14 +333,14 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     editions = [f"{document.name}: {document.edition}" for document in documents if document.edition is not None]
     if editions:
         more = f"; {len(editions) - _NAMED_EDITIONS:,} more" * (len(editions) > _NAMED_EDITIONS)
-        console.print_message(f"Dates of editions in the files: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
+        console.print_message(f"Edition dates that the files contain: {'; '.join(editions[:_NAMED_EDITIONS])}{more}")
     return documents
 
 
 def _show_dry_run(
     search: Search, model: TokenizedModel, reference: TokenizedModel | None, documents: int, options: RunOptions
 ) -> None:
-    windows, tokens = search.count_work()
+    windows, tokens = search.count_windows_and_tokens()
     grid_tokens = search.count_grid_tokens()
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
@@ -351,6 +363,7 @@ def _show_dry_run(
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
             console.print_result(
-                f"{reference.entry.name} also receives the likely passages. Their number is not known yet."
+                f"The reference model {reference.entry.name} also receives the passages that the model reproduces. "
+                "Their number is not known yet."
             )
     print_sending_plan(to_send, options.limits.require_usable_for(model.entry))

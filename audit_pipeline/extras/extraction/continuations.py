@@ -61,7 +61,7 @@ def compare_given_text(suffix: str, given_text: str) -> dict[str, object]:
 
 
 def generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
-    """Return the next ``tokens`` token ids after ``prefix`` if the model always takes its first choice."""
+    """Generate ``tokens`` token ids after ``prefix``, always with the model's most likely token."""
     with forward.running():
         [continuation] = _generate_token_ids(forward, prefix, tokens, 1, do_sample=False)
     return continuation
@@ -180,7 +180,8 @@ def continue_document(
     ids = text.token_id[:n_tokens].tolist()
     if n_tokens <= prefix:
         raise DataError(
-            f"The document ends within its first {prefix:,} tokens, so nothing can be continued. Use a shorter prefix."
+            f"The document ends within its first {prefix:,} tokens, so there is no text to compare a continuation "
+            "with. Use a shorter --prefix."
         )
     start = []
     if text.start_token_id is not None:
@@ -312,7 +313,7 @@ class _Beams:
         return logits[:, -1].float()
 
     def extend(self, parents: Ints, tokens: Ints) -> None:
-        """Replace the continuations by extended ones.
+        """Replace the continuations by new continuations that are one token longer.
 
         Args:
             parents: The index of the continuation that each new continuation extends, of shape (n_new_beams,).

@@ -75,8 +75,8 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
     duplicates = [name for name, count in name_counts.items() if count > 1]
     if duplicates:
         raise DataError(
-            f"{path}: {len(duplicates)} name(s) belong to several documents, so results could not be told apart: "
-            f"{', '.join(duplicates[:5])}. Rename the documents."
+            f"{path}: Several documents have the same name, but results are listed by name. {len(duplicates)} name(s) "
+            f"occur more than once: {', '.join(duplicates[:5])}. Rename the documents."
         )
     return documents, skipped
 
@@ -103,7 +103,9 @@ def _fetch_documents(path: Path, text_column: str | None) -> tuple[list[Searched
         problem = ""
         if skipped.first:
             problem = f" The first problem: {skipped.first[0].location}: {skipped.first[0].reason}"
-        raise DataError(f"{path}: None of {skipped.count:,} file(s) and row(s) is a readable document.{problem}")
+        raise DataError(
+            f"{path} contains no readable document. {skipped.count:,} file(s) or row(s) were skipped.{problem}"
+        )
     return documents, skipped
 
 
@@ -115,11 +117,17 @@ def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
     """
     source = name.partition(":")[0]
     if source == name:
-        raise DataError(f"'{name}' is not a document id. Use SOURCE:COLLECTION:NAME, as in the table documents.")
+        raise DataError(
+            f"'{name}' is not a document id. Give an id of the form SOURCE:COLLECTION:NAME, such as the column "
+            "document_id of the table documents contains."
+        )
     documents = catalogue.read_documents(paths, source)
     rows = documents.filter(pc.equal(documents["document_id"], name)).to_pylist()
     if not rows:
-        raise DataError(f"The source {source} has no document '{name}'. The table documents lists its documents.")
+        raise DataError(
+            f"The source {source} has no document '{name}'. The column document_id of the table documents lists the "
+            "documents of each source."
+        )
     [row] = rows
     places = parse_places(row["places"])
     return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"], places=places)

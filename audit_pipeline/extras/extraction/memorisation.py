@@ -33,8 +33,8 @@ Starts = npt.NDArray[np.integer]
 FINE_STEP_CHARACTERS = 10
 """The distance between the starts of fine windows, in characters (the grid of Cooper et al. 2025)."""
 SLACK = 0.8
-"""An allowance in nats per token. Half a coarse suffix counts as likely if it is at most this far below the threshold.
-The same tokens can be more likely in a fine window, because other tokens precede them there."""
+"""An allowance in nats per token. Half a coarse suffix counts as likely if its log-probability is at most this far
+below the threshold. The same tokens can be more likely in a fine window, because other tokens precede them there."""
 
 
 def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
@@ -57,7 +57,7 @@ def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
 
 def choose_fine_starts(
     starts: Sequence[int],
-    half_on: Sequence[int],
+    half_later: Sequence[int],
     halves: Floats,
     threshold: float,
     half: int,
@@ -70,7 +70,7 @@ def choose_fine_starts(
 
     Args:
         starts: The first characters of the n coarse windows.
-        half_on: For each coarse window, the first character of a window whose suffix begins half a suffix later.
+        half_later: For each coarse window, the first character of a window whose suffix begins half a suffix later.
         halves: The log-probabilities of both halves of each coarse suffix, an array of shape (n, 2), in nats.
         threshold: The log-probability that a fine window should reach.
         half: The number of tokens in the first half of a suffix.
@@ -84,10 +84,10 @@ def choose_fine_starts(
     # can yield enough tokens for a window, although the document has too few tokens from there.
     likely[-1:, 1] |= likely[-1:, 0]
     spans: list[tuple[int, int]] = []
-    for start, on, is_likely in zip(starts, half_on, likely[:, 1], strict=True):
+    for start, on, is_likely in zip(starts, half_later, likely[:, 1], strict=True):
         if is_likely:
             spans.append((start, on))
-    for on, following, is_likely in zip(half_on[:-1], starts[1:], likely[1:, 0], strict=True):
+    for on, following, is_likely in zip(half_later[:-1], starts[1:], likely[1:, 0], strict=True):
         if is_likely:
             spans.append((on, following))
     fine: set[int] = set()

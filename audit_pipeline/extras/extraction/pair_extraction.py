@@ -91,7 +91,7 @@ def extract_pair(
         grid = search.run_grid(backend_of, on_progress)
         # A model behind an API cannot generate here, because generation needs the weights on this machine.
         can_generate = generate and model.entry.host.is_here
-        for extraction, quotes in zip(extractions, search.quote_strongest(extractions), strict=True):
+        for extraction, quotes in zip(extractions, search.quote_strongest_passages(extractions), strict=True):
             if can_generate and extraction.document.side == "audited":
                 passages.append(
                     _generate_for_passages(search, extraction, backend_of, quotes, with_texts=grid is not None)
@@ -246,7 +246,7 @@ def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str
     if missing:
         raise DataError(
             f"{len(missing)} document(s) of {built.name} are no longer in its sources, such as '{missing[0]}'. Build "
-            f"it again: corpus-audit benchmarks --build {built.name}"
+            f"the benchmark again: corpus-audit benchmarks --build {built.name}"
         )
     return documents
 

@@ -40,22 +40,22 @@ from audit_pipeline.tables import (
 )
 
 COVERED_COLUMNS = tuple(f"covered_at_{str(threshold).replace('.', '_')}" for threshold in THRESHOLDS)
-"""The columns of the covered shares of a document, in the order of ``THRESHOLDS``."""
+"""The columns with the share of a document that is covered by likely suffixes, in the order of ``THRESHOLDS``."""
 HELD_OUT_TEST = ("windows_compared", "n_held_out", "p_value", "q_bh")
 """The columns of a document's test against the held-out documents."""
 Test = Mapping[str, float | None]
 """A document's test by column of ``HELD_OUT_TEST``. All values are None if the document has no test."""
 
 
-def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Test]:
+def compare_log_p_with_held_out(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Test]:
     """Test each document against the held-out documents.
 
     A p-value is valid if a document that the model has not read is exchangeable with the held-out documents. q-values
     are those of Benjamini and Hochberg over the documents.
 
     Args:
-        audited: For each audited document, the log-probabilities of its coarse windows in order. Windows set apart have
-            minus infinity.
+        audited: For each audited document, the log-probabilities of its coarse windows in order. Windows that are set
+            apart have minus infinity.
         held_out: The same for each held-out document.
 
     Returns:
@@ -239,12 +239,12 @@ def build_extraction_tables(
     }
 
 
-def compare_with_held_out(extractions: Sequence[Extraction]) -> list[Test]:
+def compare_extractions_with_held_out(extractions: Sequence[Extraction]) -> list[Test]:
     """Test each audited document against the held-out documents. Held-out documents have no test."""
     by_side: dict[Side, list[Floats]] = {"audited": [], "held_out": []}
     for extraction in extractions:
-        by_side[extraction.document.side].append(extraction.compared)
-    audited_tests = iter(compare_each_with_held_out(**by_side))
+        by_side[extraction.document.side].append(extraction.compared_log_p)
+    audited_tests = iter(compare_log_p_with_held_out(**by_side))
     tests: list[Test] = []
     for extraction in extractions:
         if extraction.document.side == "audited":
@@ -359,7 +359,7 @@ def build_document_rows(
         no_window: The reason that is stored for documents without windows.
     """
     rows: list[Mapping[str, Any]] = []
-    for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True):
+    for extraction, test in zip(extractions, compare_extractions_with_held_out(extractions), strict=True):
         document = extraction.document
         memorisation = extraction.memorisation
         reasons = extraction.exclusions.reasons

@@ -76,8 +76,11 @@ class Extraction:
         return float(self.windows.log_p[self.memorisation.strongest[0]])
 
     @property
-    def compared(self) -> Floats:
-        """Return the log-probabilities that p-values compare: those of coarse windows, minus infinity if set apart."""
+    def compared_log_p(self) -> Floats:
+        """Return the log-probabilities of the coarse windows, which p-values compare.
+
+        Windows that are set apart have minus infinity.
+        """
         return np.where(self.exclusions.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
 
 
@@ -126,7 +129,7 @@ class Search:
         if options.grid and KINDS["grid"].is_available_from(model.has_statistic):
             self._grid = settings_grid.build_grid(options.lengths, self._context_length)
 
-    def count_work(self) -> tuple[int, int]:
+    def count_windows_and_tokens(self) -> tuple[int, int]:
         """Count the coarse windows, and the tokens that the model would be run on for them."""
         n_windows = 0
         n_tokens = 0
@@ -212,7 +215,7 @@ class Search:
             ]
         return settings_grid.GridFindings(self._grid, findings)
 
-    def quote_strongest(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
+    def quote_strongest_passages(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """Yield the quotations of each document's strongest passages, by the number of their window."""
         windows = map(self._encode_strongest_windows, extractions)
         for extraction, rows in zip(extractions, self._read_rows(windows), strict=True):
@@ -225,7 +228,7 @@ class Search:
             yield quotations
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
-        """Return True if a document has at least one window."""
+        """Return True if a document is long enough for at least one window."""
         return bool(window_probabilities.encode_windows_at(self.model, document.text, [0], self.options.lengths))
 
     def bound_near_verbatim(
@@ -278,7 +281,7 @@ class Search:
         return _batch_windows(map(self._encode_first_windows, self._documents))
 
     def _encode_first_windows(self, document: SearchedDocument) -> list[EncodedText]:
-        """Encode the coarse windows of a document, or those of every step if the stride is in characters."""
+        """Encode the windows that are run first: one per step for a stride in characters, else the coarse windows."""
         lengths = self.options.lengths
         if self.options.step is not None:
             step_starts = range(0, len(document.text), self.options.step)
@@ -295,8 +298,10 @@ class Search:
         [tokens] = encode(self.model, [document.text])
         half = self.options.lengths.suffix // 2
         half_tokens = np.searchsorted(tokens.char_start, coarse.start) + half
-        half_on = tokens.char_start[np.minimum(half_tokens, len(tokens.char_start) - 1)]
-        starts = choose_fine_starts(coarse.start.tolist(), half_on.tolist(), coarse.half, math.log(THRESHOLDS[0]), half)
+        half_later = tokens.char_start[np.minimum(half_tokens, len(tokens.char_start) - 1)]
+        starts = choose_fine_starts(
+            coarse.start.tolist(), half_later.tolist(), coarse.half, math.log(THRESHOLDS[0]), half
+        )
         return window_probabilities.encode_windows_at(self.model, document.text, starts, self.options.lengths)
 
     def _run_windows(

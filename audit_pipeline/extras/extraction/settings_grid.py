@@ -34,15 +34,15 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode
 
 PREFIXES = (25, 50, 100, 200)
 SUFFIXES = (20, 30, 50)
-FIRST = PREFIXES[0]
+FIRST_SUFFIX_TOKEN = PREFIXES[0]
 """The index of the document's token at which the first suffix begins."""
 FROM_BEGINNING = 0
 """The prefix length that stands for all tokens of the document before the suffix."""
 FIRST_CHOICES = (0.0, "all")
 """The sampling setting that always takes the first choice: a temperature of 0."""
-WAYS = (*DECODINGS, FIRST_CHOICES)
+SAMPLING_SETTINGS = (*DECODINGS, FIRST_CHOICES)
 """All sampling settings, each a temperature and the set of tokens to sample from."""
-NAMED_WAY = (1.0, f"top-k {BEST_TOKENS}")
+SAMPLING_OF_SEARCH = (1.0, f"top-k {BEST_TOKENS}")
 """The sampling setting of the search itself (column log_p_top_40)."""
 
 
@@ -54,7 +54,7 @@ class GridSetting:
         prefix: The length of the prefix in tokens, or ``FROM_BEGINNING``.
         suffix: The length of the suffix in tokens.
         temperature: The temperature of sampling.
-        drawn_from: The set of tokens to sample from.
+        drawn_from: The set of tokens to sample from, such as ``top-k 40`` or ``all``.
     """
 
     prefix: int
@@ -65,17 +65,17 @@ class GridSetting:
 
 @dataclass(frozen=True)
 class Grid:
-    """All combinations of prefix lengths, suffix lengths and sampling settings (``WAYS``).
+    """All combinations of prefix lengths, suffix lengths and sampling settings (``SAMPLING_SETTINGS``).
 
     Attributes:
         prefixes: The lengths of prefixes in tokens.
         suffixes: The lengths of suffixes in tokens.
-        named: The setting of the search itself, which was fixed before the grid was run.
+        search_setting: The setting of the search itself, which was fixed before the grid was run.
     """
 
     prefixes: tuple[int, ...]
     suffixes: tuple[int, ...]
-    named: GridSetting
+    search_setting: GridSetting
 
     @property
     def suffix_stride(self) -> int:
@@ -84,20 +84,22 @@ class Grid:
 
     def list_settings(self, prefix: int) -> list[GridSetting]:
         """Return the settings of a prefix length, in the order of the rows of :attr:`DocumentGrid.log_p`."""
-        return [GridSetting(prefix, suffix, *way) for suffix, way in product(self.suffixes, WAYS)]
+        return [
+            GridSetting(prefix, suffix, *sampling) for suffix, sampling in product(self.suffixes, SAMPLING_SETTINGS)
+        ]
 
 
-def build_grid(lengths: WindowLengths, room: int) -> Grid:
+def build_grid(lengths: WindowLengths, context_length: int) -> Grid:
     """Build the grid that includes the ``lengths`` of a search.
 
     Args:
         lengths: The lengths of prefix and suffix in the search.
-        room: The model's context in tokens. Prefixes are left out if they do not fit with the longest suffix.
+        context_length: The model's context in tokens. Prefixes are left out if they do not fit with the longest suffix.
     """
     suffixes = tuple(sorted({*SUFFIXES, lengths.suffix}))
     all_prefixes = sorted({*PREFIXES, lengths.prefix})
-    prefixes = [prefix for prefix in all_prefixes if prefix + max(suffixes) < room]
-    return Grid((*prefixes, FROM_BEGINNING), suffixes, GridSetting(lengths.prefix, lengths.suffix, *NAMED_WAY))
+    prefixes = [prefix for prefix in all_prefixes if prefix + max(suffixes) < context_length]
+    return Grid((*prefixes, FROM_BEGINNING), suffixes, GridSetting(lengths.prefix, lengths.suffix, *SAMPLING_OF_SEARCH))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,33 +117,33 @@ class GridWindow:
     window: EncodedText
 
 
-def encode_grid_windows(model: TokenizedModel, document: str, grid: Grid, room: int) -> list[GridWindow]:
+def encode_grid_windows(model: TokenizedModel, document: str, grid: Grid, context_length: int) -> list[GridWindow]:
     """Encode the windows of a document for the grid.
 
-    The document is cut into suffixes from the token ``FIRST``, with ``grid.suffix_stride`` tokens each. Remaining
+    The document is cut into suffixes of ``grid.suffix_stride`` tokens, from the token ``FIRST_SUFFIX_TOKEN``. Remaining
     tokens at the end are left out. A suffix has the same characters at every prefix length.
 
     Args:
         model: The model whose tokenizer is used.
         document: The whole text.
         grid: The grid of settings.
-        room: The model's context in tokens.
+        context_length: The model's context in tokens.
 
     Returns:
         One window per suffix and prefix length if enough tokens precede the suffix. One further window contains the
-        beginning of the document and all suffixes that fit into ``room`` tokens.
+        beginning of the document and all suffixes that fit into ``context_length`` tokens.
     """
     [tokens] = encode(model, [document])
     starts = tokens.char_start.tolist()
     ends = tokens.char_end.tolist()
     stride = grid.suffix_stride
-    suffix_tokens = range(FIRST, count_tokens_with_characters(tokens) - stride + 1, stride)
+    suffix_tokens = range(FIRST_SUFFIX_TOKEN, count_tokens_with_characters(tokens) - stride + 1, stride)
     begins = np.array([ends[token - 1] for token in suffix_tokens], dtype=np.int64)
     plans: list[tuple[int, Ints]] = []
     spans: list[tuple[int, int, int]] = []
     for prefix in grid.prefixes:
         if prefix == FROM_BEGINNING:
-            count = sum(token + stride < room for token in suffix_tokens)
+            count = sum(token + stride < context_length for token in suffix_tokens)
             if count:
                 plans.append((prefix, begins[:count]))
                 spans.append((0, int(begins[0]), ends[suffix_tokens[count - 1] + stride - 1]))
@@ -230,7 +232,7 @@ def _stack_by_prefix(log_p: Mapping[int, Sequence[Floats]]) -> dict[int, Floats]
 
 
 def compute_grid_p_values(audited: Sequence[DocumentGrid], held_out: Sequence[DocumentGrid]) -> list[float | None]:
-    """Compute a p-value of each audited document that is valid although the best of all settings counts.
+    """Compute a p-value per audited document that stays valid although each document is judged by its best setting.
 
     An audited document is compared within a set: itself and the held-out documents with enough suffixes. At each
     setting, each document gets a rank-based p-value within the set: the share of documents whose likeliest suffix is at
@@ -292,7 +294,7 @@ def iterate_grid_rows(document: DocumentGrid, grid: Grid) -> Iterator[dict[str, 
                 "suffix_tokens": setting.suffix,
                 "temperature": setting.temperature,
                 "drawn_from": setting.drawn_from,
-                "is_named": setting == grid.named,
+                "is_named": setting == grid.search_setting,
                 "places": len(values),
                 "reached": int((values >= math.log(REPRODUCED_FROM)).sum()),
                 "log_p": best_log_p,

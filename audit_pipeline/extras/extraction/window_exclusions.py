@@ -100,7 +100,7 @@ def compute_run_length(suffix: int) -> int:
     return min(COMMON_RUN, suffix)
 
 
-def explain_set_apart(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], Hashes]) -> SetApart | None:
+def find_set_apart_reason(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], Hashes]) -> SetApart | None:
     """Return the reason in the documents' texts to set a reproduced window apart, or None if there is no such reason.
 
     Args:
@@ -176,7 +176,7 @@ def find_exclusions(
         for window_number, window in zip(window_numbers.tolist(), encoded, strict=True):
             prefix = window.token_id[: window.first_scored]
             suffix = window.token_id[window.first_scored :]
-            reason = explain_set_apart(prefix, suffix, get_boilerplate)
+            reason = find_set_apart_reason(prefix, suffix, get_boilerplate)
             reasons[document_number][window_number] = reason
             if reason is None:
                 unexplained.append((document_number, window_number))

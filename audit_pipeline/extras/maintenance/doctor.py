@@ -59,7 +59,7 @@ OnCheck = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """The result of a check.
+    """The result of one check of the command `corpus-audit doctor`.
 
     Attributes:
         what: The name of the checked part.
@@ -93,7 +93,7 @@ def _build_check(what: str, problems: Sequence[object], advice: str, state: str)
 
 
 def run_checks(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lambda what: None) -> list[DoctorCheck]:
-    """Run all checks except that of Dagster, and return their results in order. Models are not downloaded.
+    """Run all checks except the check of Dagster, and return their results in order. Models are not downloaded.
 
     Args:
         paths: The data folder.
@@ -112,7 +112,7 @@ def run_checks(paths: DataPaths, *, deep: bool = False, on_check: OnCheck = lamb
 
 
 def _check_installation() -> Iterator[DoctorCheck]:
-    yield DoctorCheck("Python", sys.version_info >= (3, 11), sys.version.split()[0])
+    yield DoctorCheck("Python", sys.version_info >= (3, 11), f"{sys.version.split()[0]} (3.11 or newer is required)")
     unfit = _list_unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
     yield _build_check("packages", unfit, "Install the project again (in a checkout: make install)", versions)
@@ -131,7 +131,7 @@ def _list_unfit_packages(requirements: Iterable[str]) -> list[str]:
             unfit.append(f"{requirement.name} is missing")
             continue
         if not requirement.specifier.contains(version, prereleases=True):
-            unfit.append(f"{requirement.name} is {version}, required is {requirement.specifier}")
+            unfit.append(f"{requirement.name} is {version}, but must be {requirement.specifier}")
     return unfit
 
 
@@ -151,7 +151,8 @@ def _check_data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
         message += f". Other users can read it, and it contains full texts. To prevent that: chmod 700 {root}"
     yield DoctorCheck("data folder", True, message)
     free = shutil.disk_usage(nearest).free
-    yield DoctorCheck("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
+    message = f"{free / 1e9:.1f} GB on the disk of {nearest} (at least {_LOW_DISK_BYTES / 1e9:.1f} GB should be free)"
+    yield DoctorCheck("free disk", free >= _LOW_DISK_BYTES, message)
 
 
 def _check_configuration(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
@@ -210,18 +211,21 @@ def _check_ledger(paths: DataPaths, on_check: OnCheck) -> Iterator[DoctorCheck]:
         f"The ledger was changed. Restore {paths.ledger} from a backup. Without a backup, mention the change with "
         "every finding of this data folder"
     )
-    state = f"{len(ledger.lines)} lines, {ledger.forgotten_count} of them forgotten; {len(files)} files of tables"
+    state = (
+        f"{len(ledger.lines)} lines, {ledger.forgotten_count} of them emptied by `corpus-audit forget`; {len(files)} "
+        "files of tables"
+    )
     yield _build_check("ledger", ledger.problems, advice, state)
     unexplained = sorted(set(files) - {entry.file(paths) for entry in ledger.entries})
     if unexplained:
-        message = "The ledger does not contain these files. Delete them, and repeat the runs that wrote them"
+        message = "The ledger does not contain these files. Delete the files, and repeat the runs that wrote them"
         yield DoctorCheck("unexplained files", False, message, unexplained)
     # Only the last file of each partition must exist.
     latest: dict[tuple[str, str], Entry] = {(entry.table, entry.partition): entry for entry in ledger.entries}
     written = [entry.file(paths) for entry in latest.values()]
     missing = sorted(file for file in written if file is not None and not file.exists())
     if missing:
-        message = "Files were deleted, or a killed run did not write them. Repeat the runs (audit --again)"
+        message = "Files were deleted, or a killed run did not write them. Repeat the runs (corpus-audit audit --again)"
         yield DoctorCheck("missing files", False, message, missing)
 
 
@@ -245,11 +249,13 @@ def _check_cache(paths: DataPaths, on_check: OnCheck, *, deep: bool) -> Iterator
     for folder in folders:
         on_check(f"cache, {folder.parent.name} ({size} in all)")
         damaged += find_damaged_parts(folder, whole=deep)
-    comparison = "digests not compared (--deep compares them; every read does, too)"
+    comparison = "the digests were not compared (--deep compares them, and so does every read)"
     if deep:
-        comparison = "all digests compared"
+        comparison = "all digests were compared"
     state = f"{len(parts)} part files, {size}; {comparison}"
-    yield _build_check("cache", damaged, "Part files are damaged. The next audit runs their texts again", state)
+    yield _build_check(
+        "cache", damaged, "Part files are damaged. The next audit runs the model on their texts again", state
+    )
     if explain_unwritable(paths.root) is None:
         for part in damaged:
             set_aside(part)
@@ -325,7 +331,8 @@ def examine_dagster(paths: DataPaths) -> DoctorCheck:
             dead = [run.run_id for run in find_dead_runs(instance, paths)]
     except Exception as error:  # noqa: BLE001 - Each kind of storage has its own errors.
         reason = " ".join(str(error).split())[:300]
-        return DoctorCheck("Dagster", False, f"The storage in {home / 'dagster.yaml'} is unusable: {reason}")
+        message = f"The storage that {home / 'dagster.yaml'} configures is unusable: {reason}. Correct the file"
+        return DoctorCheck("Dagster", False, message)
     if dead:
         message = "The processes of unfinished runs have ended. The next audit marks these runs as failed"
         return DoctorCheck("Dagster", False, message, dead)

@@ -84,7 +84,7 @@ class Removal:
         lines: Digests of the ledger's lines whose content is erased.
         renamed_cards: Paths of cards (JSON files about models) that another model uses, too, with that model's name.
             The name in the card is replaced by it.
-        kept: Descriptions of related data that stay.
+        retained_data: Descriptions of related data that stay.
         had_partition: The target had a Dagster partition.
         configured: The configuration contains the target. None if the configuration is unreadable.
         dead_runs: Identifiers of dead runs that were marked as failed.
@@ -95,13 +95,16 @@ class Removal:
     texts: set[str] = field(default_factory=set)
     lines: set[str] = field(default_factory=set)
     renamed_cards: dict[Path, str] = field(default_factory=dict)
-    kept: list[str] = field(default_factory=list)
+    retained_data: list[str] = field(default_factory=list)
     had_partition: bool = False
     configured: bool | None = None
     dead_runs: Sequence[str] = ()
 
-    def list_kinds(self) -> list[dict[str, Any]]:
-        """Return the kinds of data with their number of files, or None if the data are parts of shared files."""
+    def list_removed_kinds(self) -> list[dict[str, Any]]:
+        """Return one row per kind of removed data with its number of files.
+
+        The number is None if the data are parts of files that also contain other data.
+        """
         rows: list[dict[str, Any]] = []
         for kind, files in self.files.items():
             if files:
@@ -113,7 +116,7 @@ class Removal:
         return rows
 
 
-def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Removal:
+def plan_removal(named_target: RemovalTarget, paths: DataPaths) -> Removal:
     """Return the data that :func:`forget` would remove. Nothing changes, and no Dagster home is created.
 
     Raises:
@@ -174,7 +177,7 @@ def _find_named_removal(named_target: RemovalTarget, partitions: Sequence[str], 
     return removal
 
 
-def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
+def describe_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
     """Return descriptions of the unfinished runs and backfills that may read or write findings."""
     descriptions: list[str] = []
     for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)):
@@ -187,15 +190,15 @@ def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _require_finished_runs(target: RemovalTarget, instance: dg.DagsterInstance) -> None:
-    runs = find_unfinished_runs(instance)
+    runs = describe_unfinished_runs(instance)
     if not runs:
         return
     listing = ", ".join(runs[:_MAX_QUOTED_RUNS])
     if len(runs) > _MAX_QUOTED_RUNS:
         listing += f" and {len(runs) - _MAX_QUOTED_RUNS} more"
     raise AuditError(
-        f"{target} cannot be removed while an audit is unfinished: {listing}. Wait for its end or cancel it. Then "
-        "repeat the command. Nothing was removed."
+        f"The {target} cannot be removed while an audit is unfinished: {listing}. Wait until these runs end, or cancel "
+        "them in the Dagster UI. Then repeat the command. Nothing was removed."
     )
 
 
@@ -237,8 +240,8 @@ def _load_entries(target: RemovalTarget) -> Entries[Any] | None:
 
 def list_stored_names(dimension: Dimension, paths: DataPaths) -> set[str]:
     """Return the names of the benchmarks or models that the data folder contains data of."""
-    names = {_find_name(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)}
-    names |= {_find_name_in_line(line, dimension) for line in read_ledger(paths).lines}
+    names = {_find_partition_owner(table, partition, dimension) for table, partition, _ in _iterate_folders(paths)}
+    names |= {_find_line_owner(line, dimension) for line in read_ledger(paths).lines}
     if dimension == "model":
         names |= {str(card.get("name")) for card in _read_cards(paths).values()}
     return {name for name in names if name is not None}
@@ -259,17 +262,17 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     folders = [
         (table, folder)
         for table, partition, folder in _iterate_folders(paths)
-        if _find_name(table, partition, target.dimension) == target.name
+        if _find_partition_owner(table, partition, target.dimension) == target.name
     ]
     # Files with texts are deleted last. A repeated command needs them to find the cached rows.
     for table, folder in sorted(folders, key=lambda pair: bool(pair[0].text_columns)):
         removal.files[table.name] += _list_files_below(folder)
-    removal.lines = {line.digest for line in ledger.lines if _find_name_in_line(line, target.dimension) == target.name}
+    removal.lines = {line.digest for line in ledger.lines if _find_line_owner(line, target.dimension) == target.name}
     n_damaged = sum(line.fields is None for line in ledger.lines)
     if n_damaged:
-        removal.kept.append(f"{n_damaged} corrupt lines of the ledger, whose content is unknown")
+        removal.retained_data.append(f"{n_damaged} corrupt lines of the ledger, whose content is unknown")
     for log in sorted(paths.root.glob(f"{paths.warehouse.name}.*.aside")):
-        removal.kept.append(f"{log}, the log of a session that wrote to an earlier warehouse")
+        removal.retained_data.append(f"{log}, the log of a session that wrote to an earlier warehouse")
     return removal
 
 
@@ -298,7 +301,7 @@ def _iterate_folders(paths: DataPaths) -> Iterator[tuple[Table, str, Path]]:
                 yield table, partition, folder
 
 
-def _find_name(table: Table, partition: str, dimension: Dimension) -> str | None:
+def _find_partition_owner(table: Table, partition: str, dimension: Dimension) -> str | None:
     """Return the benchmark or the model of a partition, or None if the partition belongs to none."""
     first_key, _, second_key = partition.partition("|")
     names = {
@@ -309,13 +312,13 @@ def _find_name(table: Table, partition: str, dimension: Dimension) -> str | None
     return names.get(table.partitioned_by, {}).get(dimension)
 
 
-def _find_name_in_line(line: Line, dimension: Dimension) -> str | None:
+def _find_line_owner(line: Line, dimension: Dimension) -> str | None:
     if not line.fields:
         return None
     table = TABLES.get(line.fields.get("table", ""))
     if table is None:
         return None
-    return _find_name(table, line.fields["partition"], dimension)
+    return _find_partition_owner(table, line.fields["partition"], dimension)
 
 
 def _list_files_below(folder: Path) -> list[Path]:
@@ -351,17 +354,20 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
     target_texts: set[str] = set()
     other_texts: set[str] = set()
     for table, partition, folder in _iterate_folders(paths):
-        benchmark = _find_name(table, partition, "benchmark")
+        benchmark = _find_partition_owner(table, partition, "benchmark")
         if benchmark is None or not table.text_columns:
             continue
         digests = target_texts if benchmark == removal.target.name else other_texts
         for file in folder.glob("*.parquet"):
             digests |= _read_text_digests(table, file, document_digests)
     removal.texts = target_texts - other_texts
-    removal.kept.append("the documents of its sources, because other benchmarks may use them")
+    removal.retained_data.append("the documents of the benchmark's sources, because other benchmarks may use them")
     n_shared = len(target_texts & other_texts)
     if n_shared:
-        removal.kept.append(f"token statistics of {n_shared} of its texts, which other benchmarks also contain")
+        removal.retained_data.append(
+            f"token statistics of {n_shared} of the benchmark's texts, because other benchmarks also contain these "
+            "texts"
+        )
 
 
 def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, str]) -> set[str]:
@@ -370,7 +376,8 @@ def _read_text_digests(table: Table, file: Path, document_digests: Mapping[str, 
         rows = read_parquet(file)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{file} is unreadable ({error}). It determines what is removed. Rebuild it, or move it to another folder."
+            f"{file} is unreadable ({error}), but determines which data are removed. Build or audit the benchmark "
+            "again, or move the file to another folder. Nothing was removed."
         ) from error
     texts = table.texts(rows)
     digests = set(map(text_sha256, [*texts, *list_derived_texts(texts)]))
@@ -402,7 +409,10 @@ def _add_model_files(removal: Removal, ledger: Ledger, paths: DataPaths) -> None
         if kind != "model":
             continue
         users = sorted(other for other, theirs in other_models.items() if (kind, fingerprint) in theirs)
-        removal.kept.append(f"token statistics and card of {fingerprint}, which {', '.join(users)} also uses")
+        removal.retained_data.append(
+            f"token statistics and card of the fingerprint {fingerprint}, because it is also the fingerprint of "
+            f"{', '.join(users)}"
+        )
         card = paths.model_card(fingerprint)
         if cards.get(card, {}).get("name") == name:
             removal.renamed_cards[card] = users[0]
@@ -434,7 +444,7 @@ def _group_fingerprints(ledger: Ledger, cards: Mapping[Path, Mapping[str, Any]])
 
     for entry in ledger.entries:
         table = TABLES.get(entry.table)
-        model = _find_name(table, entry.partition, "model") if table is not None else None
+        model = _find_partition_owner(table, entry.partition, "model") if table is not None else None
         if model is not None:
             add(model, "model", entry.model_fingerprint)
             add(model, "tokenizer", entry.tokenizer_fingerprint)
@@ -461,7 +471,7 @@ def _read_cards(paths: DataPaths) -> dict[Path, Mapping[str, Any]]:
             cards[path] = dict(read_json(path))
         except (OSError, ValueError, TypeError) as error:
             raise DataError(
-                f"{path} is unreadable ({error}). It determines what is removed. Move it to another folder. The next "
-                "audit of its model writes it again."
+                f"The model card {path} is unreadable ({error}), but the cards determine which data are removed. Move "
+                "the card to another folder. The next audit of its model writes the card again. Nothing was removed."
             ) from error
     return cards

@@ -44,7 +44,8 @@ FROM leaderboard ORDER BY ALL
 def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """Send the findings that changed since the last tick, and store all findings. The first tick sends nothing.
 
-    If the webhook does not accept the changes, the tick fails, and the next tick posts them again.
+    If the webhook does not accept the changes, the tick (one evaluation of the sensor) fails. The next tick posts the
+    changes again.
 
     Raises:
         DataError: If the webhook does not accept the changes, or the stored findings are corrupt.
@@ -52,7 +53,7 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     paths = data.paths
     url = os.environ.get(WEBHOOK, "").strip()
     if not url:
-        return dg.SensorResult(skip_reason=f"{WEBHOOK} is not set.")
+        return dg.SensorResult(skip_reason=f"The environment variable {WEBHOOK} is not set, so nothing is posted.")
     if not paths.warehouse.exists():
         return dg.SensorResult(skip_reason="The warehouse is not built yet.")
     # Dagster stores the cursor with every tick, so it must be short, and the findings are in a file.
@@ -62,12 +63,14 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     findings = read_findings(paths.warehouse)
     if not paths.reported_findings.exists():
         write_json(paths.reported_findings, {"findings": findings})
-        return dg.SensorResult(skip_reason=f"Changes of {len(findings)} findings will be posted.", cursor=cursor)
+        reason = f"This is the first tick. It stored {len(findings)} findings, and later ticks post their changes."
+        return dg.SensorResult(skip_reason=reason, cursor=cursor)
     try:
         before = [WatchedFinding(*row) for row in read_json(paths.reported_findings)["findings"]]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{paths.reported_findings} is corrupt ({error}). Delete it. The next tick stores the current findings."
+            f"{paths.reported_findings} is corrupt ({error}). Delete the file. The next tick stores the current "
+            "findings."
         ) from error
     changes = compare_findings(before, findings)
     if not changes:
@@ -144,14 +147,14 @@ def _group_by_pair(findings: Iterable[WatchedFinding]) -> dict[tuple[str, str], 
 
 def _describe_pair_changes(old: Mapping[str, WatchedFinding], new: Mapping[str, WatchedFinding]) -> list[str]:
     if not new:
-        return ["its findings are gone"]
+        return ["there are no findings any more"]
     if not old:
         first = next(iter(new.values()))
         listing = ", ".join(map(_format_finding, new.values()))
         return [f"first findings: {listing}; split: {first.split_verdict}; claim: {first.claim_level}"]
     parts: list[str] = []
     if any(old[setting].is_current and not new[setting].is_current for setting in old.keys() & new.keys()):
-        parts.append("became stale: its benchmark has been rebuilt since")
+        parts.append("the findings are stale, because the benchmark was rebuilt")
     # A pair has one claim level and one split verdict, unless its detectors changed.
     for name, column in (("claim level", "claim_level"), ("split verdict", "split_verdict")):
         was = dict.fromkeys(getattr(finding, column) for finding in old.values())
@@ -208,4 +211,7 @@ def post_changes(changes: Mapping[tuple[str, str], str], url: str) -> None:
             )
     except HttpError as error:
         # The causes of the error may contain the address. Its message does not.
-        raise DataError(f"The webhook did not accept the changes ({error}). Check {WEBHOOK}.") from None
+        raise DataError(
+            f"The webhook did not accept the changes ({error}). Check the address in the environment variable "
+            f"{WEBHOOK}. The next tick posts the changes again."
+        ) from None

@@ -362,7 +362,9 @@ class RayBackend:
                 raise error.cause from None
             raise
         except ray.exceptions.RayError as error:
-            raise ClusterError(f"The Ray cluster lost a shard: {to_one_line(error)}. {_CONTINUE}") from error
+            raise ClusterError(
+                f"The Ray cluster lost a shard of the texts: {to_one_line(error)}. {_CONTINUE}"
+            ) from error
         finally:
             if pool.has_next() or is_reduced:
                 self.end_workers()
@@ -385,7 +387,7 @@ class RayBackend:
                 plan.cpus,
             )
             resources = f"{plan.gpus} GPU" if plan.gpus else f"{plan.cpus} CPU"
-            self._notify(f"{entry.name}: {plan.workers} workers of {resources} each in the Ray cluster")
+            self._notify(f"{entry.name}: The Ray cluster runs {plan.workers} workers of {resources} each.")
             self._pool = start_workers(worker, plan)
             self._with_workers.add(self)
         return self._pool
@@ -398,10 +400,10 @@ class RayBackend:
         """
         if seconds >= _LIMIT_SECONDS:
             raise ClusterError(
-                f"The Ray cluster finished no shard for {seconds / 3600:.0f} hours. Check with `ray status` that it "
-                f"has resources for the workers. {_CONTINUE}"
+                f"The Ray cluster finished no shard of the texts for {seconds / 3600:.0f} hours. Check with `ray "
+                f"status` that the cluster has resources for the workers. {_CONTINUE}"
             )
         self._notify(
-            f"The workers finished no shard for {seconds / 60:.0f} minutes. They load the model, wait for resources, "
-            "or are being restarted."
+            f"The workers finished no shard of the texts for {seconds / 60:.0f} minutes. They may be loading the "
+            "model, waiting for resources, or restarting."
         )

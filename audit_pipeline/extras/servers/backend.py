@@ -67,9 +67,9 @@ class EndpointBackend:
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         """Request the statistics of windows, and yield the results part by part.
 
-        A part is yielded after a check that the endpoint still has the same model: rows of another model must not get
-        this model's fingerprint. The tokens of the check are reserved in the budget while the part is requested.
-        Closing the generator cancels open requests and loses unchecked results.
+        A part is yielded after a check that the endpoint still has the same model. Otherwise rows of another model
+        would get this model's fingerprint. The tokens of the check are reserved in the budget while the part is
+        requested. Closing the generator cancels open requests and loses unchecked results.
 
         If a server accepts strings only, texts without a matching string are reported and skipped. They get no row in
         the results.
@@ -88,7 +88,7 @@ class EndpointBackend:
         finally:
             if skipped:
                 self.client.notify(
-                    f"{self.client.who}: {len(skipped)} text(s) were skipped and have no row in the results."
+                    f"{self.client.server_label}: {len(skipped)} text(s) were skipped and have no row in the results."
                 )
 
     def _iterate_parts(self, work: Work, skipped: set[int]) -> Generator[Sequence[WindowResult]]:
@@ -135,8 +135,8 @@ class EndpointBackend:
         if floor is not None:
             reason = f"the server replaces log-probabilities below {floor:.6g} by this value"
         self.client.notify(
-            f"{self.client.who}: The text with sha256 {sha256} is not scored. The log-probabilities of {n_unknown} of "
-            f"{len(logprobs)} tokens are unknown, because {reason}."
+            f"{self.client.server_label}: The text with sha256 {sha256} is not scored. The log-probabilities of "
+            f"{n_unknown} of {len(logprobs)} tokens are unknown, because {reason}."
         )
 
     def _require_same(self, check: ModelCheck, fault: AuditError | None) -> None:
@@ -162,7 +162,7 @@ class EndpointBackend:
         if window.text not in skipped:
             skipped.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256
-            self.client.notify(f"{self.client.who}: The text with sha256 {sha256} is skipped. {error}")
+            self.client.notify(f"{self.client.server_label}: The text with sha256 {sha256} is skipped. {error}")
 
 
 def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:

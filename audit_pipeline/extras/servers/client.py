@@ -47,7 +47,7 @@ PATIENCE = RetryPolicy(attempts=8, first_pause=0.5, max_pause=60.0, jitter=1.0)
 _MAX_REQUESTED_PAUSE = 300.0
 _MAX_MESSAGE_LENGTH = 300
 _MAX_EXCERPT_LENGTH = 80
-# Such lists of numbers are token ids of the prompt. A server's own messages contain none.
+# Lists of at least five numbers are token ids of the prompt. A server's own messages contain no such lists.
 _TOKEN_IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
 _OK = 200
 _CONFLICT = 409
@@ -71,14 +71,14 @@ class ServerRequest:
     Attributes:
         url: Address.
         body: Body of a POST request, sent as JSON. None: a GET request.
-        most: Maximum number of tokens that the request can use.
+        max_usage: Maximum number of tokens that the request can use.
         max_bytes: Maximum length of the answer, in bytes.
         private: Text of the request that no message may quote.
     """
 
     url: str
     body: Mapping[str, Any] | None = None
-    most: Usage = field(default_factory=Usage)
+    max_usage: Usage = field(default_factory=Usage)
     max_bytes: int = 4 << 20
     private: str = ""
 
@@ -102,7 +102,7 @@ class ServerAnswer(NamedTuple):
 
 
 class RefusedError(ModelError):
-    """A request that the server will always refuse.
+    """The error for a request that the server has refused and would refuse again.
 
     Attributes:
         status: HTTP status of the answer.
@@ -116,31 +116,31 @@ class RefusedError(ModelError):
 
 
 class OversizedError(ModelError):
-    """An answer that is longer than the limit of its request."""
+    """The error for an answer that is longer than the limit of its request."""
 
 
 class _StoppedError(Exception):
-    """A request that is not sent because an error of another request ended the run."""
+    """The error for a request that is not sent, because an error of another request ended the run."""
 
 
 class Client:
-    """A client of one server.
+    """A client that sends requests to one server, with retries and within a budget.
 
     The key is read from the environment when a request is sent. No attribute, message or log contains it. Redirects are
     not followed: the key is only for the host in the entry.
 
     Attributes:
-        who: Name of the server in messages.
+        server_label: Name of the server in messages.
         entry: Settings of the server.
         budget: Budget that counts each attempt.
         entry_name: Name of the entry in advice.
         notify: Function that receives a message about each retry.
-        patience: Policy of retries.
+        patience: Policy of retries: how often and after which pauses a failed request is repeated.
     """
 
     def __init__(
         self,
-        who: str,
+        server_label: str,
         entry: ServerSettings,
         budget: Budget,
         *,
@@ -148,14 +148,14 @@ class Client:
         notify: Callable[[str], None] = lambda message: None,
         patience: RetryPolicy = PATIENCE,
     ) -> None:
-        self.who = who
+        self.server_label = server_label
         self.entry = entry
         self.budget = budget
         self.entry_name = entry_name
         self.notify = notify
         self.patience = patience
 
-    def ask(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
+    def send_request(self, request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
         """Send one request and return the body of its answer. Raise the errors of :meth:`iterate_answers`."""
         answers = self.iterate_answers([(None, request)], lambda _, answer: answer.body, patience=patience)
         with closing(answers):
@@ -180,7 +180,7 @@ class Client:
             read: Function that turns an identifier and the answer into a result. It raises RetryableError to repeat a
                 request.
             read_refusal: Function that may turn an answer with an error status into a result.
-            patience: Policy of retries. None: that of the client.
+            patience: Policy of retries. None: the policy of the client.
 
         Raises:
             ModelError: If an event loop is running, or the environment lacks the API key.
@@ -189,7 +189,7 @@ class Client:
             BudgetError: If a request could exceed the budget.
             AuditError: If ``requests`` or ``read`` raises it.
         """
-        _require_no_event_loop(self.who)
+        _require_no_event_loop(self.server_label)
         with asyncio.Runner() as runner:
             session = _Session(self, iter(requests), read, read_refusal, patience or self.patience)
             try:
@@ -234,7 +234,7 @@ class _Session(Generic[K, T]):
         self._http: AsyncHttpClient | None = None
 
     def _report_retry(self, state: Any) -> None:
-        self._client.notify(f"{self._client.who}: {state.outcome.exception()}. The request is sent again.")
+        self._client.notify(f"{self._client.server_label}: {state.outcome.exception()}. The request is sent again.")
 
     async def collect_results(self) -> list[T]:
         """Start requests and return the results that arrive next, or an empty list at the end."""
@@ -286,7 +286,7 @@ class _Session(Generic[K, T]):
         except RetryableError as fault:
             tries = f"{self._attempts} attempt{'s' if self._attempts > 1 else ''}"
             raise UnansweredError(
-                f"{self._client.who}: {fault} (after {tries}). Try again later.",
+                f"{self._client.server_label}: {fault} (after {tries}). Try again later.",
                 fault.status,
             ) from fault
 
@@ -301,7 +301,7 @@ class _Session(Generic[K, T]):
             if pause <= 0:
                 break
             await self._sleep(pause)
-        await self._reserve(request.most)
+        await self._reserve(request.max_usage)
         self._n_sent += 1
         try:
             answer = await self._send(request)
@@ -315,14 +315,14 @@ class _Session(Generic[K, T]):
             self._n_sent -= 1
             self._settled.set()
 
-    async def _reserve(self, most: Usage) -> None:
+    async def _reserve(self, max_usage: Usage) -> None:
         """Reserve the maximum usage of an attempt in the budget.
 
         If the budget is too small, wait for open requests: they may use less than was reserved for them.
         """
         while not self._stopping.is_set():
             try:
-                return self._client.budget.reserve(most)
+                return self._client.budget.reserve(max_usage)
             except BudgetError:
                 if not self._n_sent:
                     raise
@@ -355,15 +355,15 @@ class _Session(Generic[K, T]):
         except RetryableError:
             raise
         except OversizedResponseError as error:
-            raise OversizedError(f"{self._client.who}: {error}") from error
+            raise OversizedError(f"{self._client.server_label}: {error}") from error
         except HttpError as error:
-            raise ModelError(f"{self._client.who}: {error}") from error
+            raise ModelError(f"{self._client.server_label}: {error}") from error
         return ServerAnswer(
             response.status_code, response.headers, response.content, asked_at, time.monotonic() - started
         )
 
     def _raise_for_status(self, answer: ServerAnswer, request: ServerRequest) -> NoReturn:
-        who = self._client.who
+        server_label = self._client.server_label
         status = answer.status
         message = _TOKEN_IDS.sub("…", to_one_line(extract_error_message(answer.body))[:_MAX_MESSAGE_LENGTH])
         message = redact_prompt(message, request.private)
@@ -375,7 +375,8 @@ class _Session(Generic[K, T]):
             pause = parse_retry_after(answer.headers.get("Retry-After"))
             if pause is not None and pause > _MAX_REQUESTED_PAUSE:
                 raise UnansweredError(
-                    f"{who}: {problem} and requests a pause of {pause:.0f} s. Try again after the pause.", status
+                    f"{server_label}: {problem} and requests a pause of {pause:.0f} s. Try again after the pause.",
+                    status,
                 )
             if pause is not None:
                 self._not_before = max(self._not_before, asyncio.get_running_loop().time() + pause)
@@ -385,14 +386,15 @@ class _Session(Generic[K, T]):
             advice = _REDIRECT_ADVICE
         route = urlsplit(request.url).path
         advice = advice.format(self._client.entry_name)
-        raise RefusedError(f"{who}: {problem} to {route}. {advice}", status, message)
+        raise RefusedError(f"{server_label}: {problem} to {route}. {advice}", status, message)
 
 
-def _require_no_event_loop(who: str) -> None:
+def _require_no_event_loop(server_label: str) -> None:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise ModelError(
-            f"{who}: Requests are impossible within a running event loop, such as in a notebook. Send them in a thread."
+            f"{server_label}: No request can be sent within a running event loop, such as in a notebook. Call the "
+            "function in another thread."
         )
 
 
@@ -409,8 +411,8 @@ def read_api_key(entry: ServerSettings) -> str | None:
         raise ModelError(f"The environment variable {entry.key_env} is not set. Set it to the API key of the server.")
     if not (key.isascii() and key.isprintable()):
         raise ModelError(
-            f"The environment variable {entry.key_env} contains no valid API key. A key consists of printable ASCII "
-            "characters."
+            f"The environment variable {entry.key_env} contains no valid API key, because a key consists of printable "
+            "ASCII characters only. Correct the variable."
         )
     return key
 

@@ -26,7 +26,7 @@ from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
 
 class NoStringError(ModelError):
-    """A window without a string that a server would split into the same tokens."""
+    """The error for a window without a string that a server would split into the same tokens."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PromptString:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt to an endpoint.
+    """The tokens of a window that are sent to an endpoint.
 
     Attributes:
         sha256: SHA-256 of the text.
@@ -143,7 +143,7 @@ _FIXED_BYTES = 1 << 20
 _FLOOR_TIES = 3
 _NEXT_VALUES = 5
 _LARGEST_FLOOR = math.log(0.5)
-_NO_LOGPROBS = "The answer contains impossible log-probabilities."
+_NO_LOGPROBS = "The answer contains impossible log-probabilities: values above 0, or no numbers."
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """A number that fits into the type of its column. The counts and ids below also fit."""
@@ -188,11 +188,11 @@ class Completion(AnswerPart, Generic[Choice]):
 
 
 class BadAnswerError(ModelError):
-    """An answer that does not fit the request."""
+    """The error for an answer that does not fit the request."""
 
 
 class OtherTokensError(BadAnswerError):
-    """An answer about other tokens than those of the request: the server splits the text differently."""
+    """The error for an answer about other tokens than the request, because the server splits the text differently."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class AnswerDetail:
 
     @classmethod
     def for_statistics(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
-        """Return the least detail that statistics need, because answers with more detail are longer and slower."""
+        """Return the least detail with which an answer contains the statistics. More detail makes answers slower."""
         needed = max([0, *(_BEST.get(name, 0) for name in statistics)])
         return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))
 
@@ -219,7 +219,7 @@ _BEST: Mapping[str, int] = {"max_logprob": 1, "argmax_id": 1, "topk": TOPK_ENTRI
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The content of an answer.
+    """The statistics in a server's answer, after all checks.
 
     Attributes:
         values: Arrays by the names of statistics in WindowResult, with one entry per scored token.
@@ -237,12 +237,12 @@ class ServerDialect:
     """The functions that build requests for one kind of server and read its answers.
 
     Attributes:
-        ask: Function that builds the request for a prompt.
-        read: Function that reads the answer. It raises BadAnswerError.
+        build_request: Function that builds the request for a prompt.
+        read_answer: Function that reads the answer. It raises BadAnswerError.
     """
 
-    ask: Callable[[Endpoint, Prompt, AnswerDetail], ServerRequest]
-    read: Callable[[Prompt, AnswerDetail, bytes], Answer]
+    build_request: Callable[[Endpoint, Prompt, AnswerDetail], ServerRequest]
+    read_answer: Callable[[Prompt, AnswerDetail, bytes], Answer]
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,8 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         location = to_one_line(".".join(map(str, first["loc"])))[:_MAX_LOCATION_LENGTH]
         raise BadAnswerError(
-            f"The answer does not have the expected form ({location or 'JSON'}: {first['msg']})."
+            f"The answer does not have the expected form ({location or 'JSON'}: {first['msg']}). Check the dialect in "
+            "the entry of the model."
         ) from error
 
 

@@ -24,6 +24,11 @@ from audit_pipeline.models.usage_budget import Budget
 
 K = TypeVar("K")
 
+_OTHER_IDS = (
+    "The answer contains other token ids than the request, so its log-probabilities do not belong to the text. Check "
+    "model and dialect in the endpoint of the model's entry."
+)
+
 
 class EndpointClient(Client):
     """A client of the endpoint of a model."""
@@ -56,7 +61,7 @@ class EndpointClient(Client):
         Args:
             prompts: Pairs of a key and a prompt.
             detail: Detail of the answers.
-            patience: Policy of retries. None: that of the client.
+            patience: Policy of retries. None: the policy of the client.
             on_other_tokens: Function that is called for a string that the server splits into other tokens. None: such a
                 string raises BadAnswerError.
 
@@ -69,7 +74,7 @@ class EndpointClient(Client):
         def read(keyed: tuple[K, interface.Prompt], answer: ServerAnswer) -> list[tuple[K, interface.Answer]]:
             key, prompt = keyed
             try:
-                return [(key, dialect.read(prompt, detail, answer.body))]
+                return [(key, dialect.read_answer(prompt, detail, answer.body))]
             except interface.BadAnswerError as error:
                 if (
                     on_other_tokens is not None
@@ -79,10 +84,10 @@ class EndpointClient(Client):
                     on_other_tokens(key, error)
                     return []
                 raise interface.BadAnswerError(
-                    f"{self.who}: {error} The text has the sha256 {prompt.sha256}."
+                    f"{self.server_label}: {error} The text has the sha256 {prompt.sha256}."
                 ) from error
 
-        requests = ((keyed, dialect.ask(self.endpoint, keyed[1], detail)) for keyed in prompts)
+        requests = ((keyed, dialect.build_request(self.endpoint, keyed[1], detail)) for keyed in prompts)
         with closing(self.iterate_answers(requests, read, patience=patience)) as batches:
             for batch in batches:
                 yield list(chain.from_iterable(batch))
@@ -131,7 +136,7 @@ def _parse_vllm_answer(prompt: interface.Prompt, detail: interface.AnswerDetail,
     entries = choice.prompt_logprobs or []
     interface.require_entry_per_token(len(entries), len(prompt.ids))
     if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
-        raise interface.BadAnswerError("The answer contains other token ids than the request.")
+        raise interface.BadAnswerError(_OTHER_IDS)
     first = len(entries) - prompt.scored
     positions = [
         _build_vllm_position(entry, token, detail)
@@ -223,7 +228,7 @@ def _parse_sglang_answer(prompt: interface.Prompt, detail: interface.AnswerDetai
     own = meta.input_token_logprobs or []
     interface.require_entry_per_token(len(own), len(prompt.ids))
     if tuple(token for _, token, _ in own) != prompt.ids:
-        raise interface.BadAnswerError("The answer contains other token ids than the request.")
+        raise interface.BadAnswerError(_OTHER_IDS)
     tops = meta.input_top_logprobs or [None] * len(own)
     interface.require_entry_per_token(len(tops), len(prompt.ids))
     first = len(own) - prompt.scored
@@ -250,7 +255,7 @@ def _build_sglang_position(own: float, best_tokens: list[_SglangToken]) -> inter
 #
 # llama-cpp-python's server (0.3.36) accepts only strings, one per request. It adds a start token and removes it from
 # the answer, together with the log-probability of the first token after it. Without a start token, each log-probability
-# is that of the next position. The probe refuses such a server. The server also removes start tokens that a text
+# belongs to the next position. The probe refuses such a server. The server also removes start tokens that a text
 # spells. So a text is scored after the server's start token, from the second token of the text.
 
 
@@ -307,7 +312,9 @@ def _parse_llama_cpp_answer(prompt: interface.Prompt, detail: interface.AnswerDe
     logprobs = _require_logprobs(completion)
     tokens = len(prompt.ids)
     if completion.usage is None:
-        raise interface.BadAnswerError("The answer has no field usage.prompt_tokens.")
+        raise interface.BadAnswerError(
+            "The answer has no field usage.prompt_tokens, so the tokens that the server has read are unknown."
+        )
     if completion.usage.prompt_tokens == tokens:
         raise interface.BadAnswerError(
             "The server adds no start token. Without it, each log-probability belongs to the next position. Start the "
@@ -328,7 +335,10 @@ def _parse_llama_cpp_answer(prompt: interface.Prompt, detail: interface.AnswerDe
 def _require_logprobs(completion: _EchoCompletion) -> _EchoLogprobs:
     logprobs = completion.choices[0].logprobs
     if logprobs is None:
-        raise interface.BadAnswerError("The answer contains no log-probabilities.")
+        raise interface.BadAnswerError(
+            "The answer contains no log-probabilities. Check that the server returns logprobs with echo "
+            "(llama-cpp-python: start the server with --logits_all true)."
+        )
     return logprobs
 
 

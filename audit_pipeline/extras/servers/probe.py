@@ -71,8 +71,9 @@ def probe_endpoint(model: TokenizedModel, client: EndpointClient) -> ProbeResult
     noise = max(_measure_deviation(*pair) for pair in zip(first, second, strict=True))
     if noise > _LARGEST_NOISE:
         raise ModelError(
-            f"{client.who}: Two answers to the same request differ by {noise:.2g} nats. The limit is {_LARGEST_NOISE}. "
-            "Either different models answer in turn, or the precision is too low to compare texts."
+            f"{client.server_label}: Two answers to the same request differ by {noise:.2g} nats. The limit is "
+            f"{_LARGEST_NOISE}. Either different models answer in turn, or the precision is too low to compare texts. "
+            "Use a server that runs one model with a higher precision."
         )
     _require_moments(model, client, prompts)
     return ProbeResult(Probe(_extract_logprobs(first), noise, first[0].server), takes_ids)
@@ -105,7 +106,8 @@ class ModelCheck:
         answers = _request_known_answers(self._client, self._prompts, AnswerDetail(0), patience)
         if is_different_model(self._seen.values, replace(self._seen, values=_extract_logprobs(answers))):
             raise ModelError(
-                f"{self._client.who}: The model at the endpoint changed during the requests. Repeat the command."
+                f"{self._client.server_label}: The model at the endpoint changed during the requests. Repeat the "
+                "command."
             )
 
 
@@ -122,8 +124,9 @@ def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
     if is_even or lowest > _CERTAIN:
         probability = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
-            f"{client.who}: Each of the {len(values)} tokens of {len(answers)} different texts has a probability of "
-            f"{probability}. No model computes such probabilities. The server or a proxy invents its answers."
+            f"{client.server_label}: Each of the {len(values)} tokens of {len(answers)} different texts has a "
+            f"probability of {probability}. No model computes such probabilities, so the server or a proxy does not "
+            "run the model. Check url and model in the entry of the model."
         )
 
 
@@ -132,8 +135,8 @@ def _require_no_floor(client: EndpointClient, answers: Sequence[Answer]) -> None
     floor = dialect_interface.find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
     if floor is not None:
         raise ModelError(
-            f"{client.who}: The server replaces log-probabilities below {floor:.6g} by this value, so no text could be "
-            "scored correctly. Configure the server to return unchanged log-probabilities."
+            f"{client.server_label}: The server replaces log-probabilities below {floor:.6g} by this value, so no "
+            "text could be scored correctly. Configure the server to return unchanged log-probabilities."
         )
 
 
@@ -168,9 +171,9 @@ def _request_known_answers(
     n_unknown = int(np.isnan(logprobs).sum())
     if n_unknown:
         raise ModelError(
-            f"{client.who}: The server returns no log-probability for {n_unknown} of the {len(logprobs)} tokens of "
-            "plain texts, but minus infinity, a placeholder such as -9999, or a value above 0. An audit requires the "
-            "log-probability of each token."
+            f"{client.server_label}: The server returns no log-probability for {n_unknown} of the {len(logprobs)} "
+            "tokens of plain texts, but minus infinity, a placeholder such as -9999, or a value above 0. An audit "
+            "requires the log-probability of each token."
         )
     return answers
 
@@ -188,7 +191,7 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
     """Refuse a window that exceeds the context length, if the server returns its context length (vLLM, SGLang)."""
     try:
         listed = dialect_interface.parse_answer(
-            _Models, client.ask(ServerRequest(dialect_interface.build_url(client.endpoint, "models")))
+            _Models, client.send_request(ServerRequest(dialect_interface.build_url(client.endpoint, "models")))
         )
     except (RefusedError, OversizedError, dialect_interface.BadAnswerError):
         return
@@ -200,8 +203,8 @@ def _require_window_fits(model: TokenizedModel, client: EndpointClient) -> None:
         max_window = listed_model.max_model_len - 1
         if window > max_window:
             raise ModelError(
-                f"{client.who}: The server accepts prompts of at most {max_window} tokens, and the entry's window "
-                f"is {window}. Set window: {max_window} in config/models.yaml."
+                f"{client.server_label}: The server accepts prompts of at most {max_window} tokens, and the entry's "
+                f"window is {window}. Set window: {max_window} in config/models.yaml."
             )
         return
 
@@ -239,7 +242,7 @@ def _require_top_logprobs(model: TokenizedModel, client: EndpointClient, takes_i
         raise
     if answer.best_given < min(requested, model.vocab_size):
         raise ModelError(
-            f"{client.who}: The server returns at most {answer.best_given} best tokens per position. {advice}"
+            f"{client.server_label}: The server returns at most {answer.best_given} best tokens per position. {advice}"
         )
 
 
@@ -254,9 +257,10 @@ def _require_aligned(model: TokenizedModel, client: EndpointClient, takes_ids: b
     agree = int((own[known] >= best[known] - 1e-4).sum())
     if agree < _ENOUGH_AGREE * len(own[known]):
         raise ModelError(
-            f"{client.who}: In a text that counts to 40, the next number is the most likely token at only {agree} of "
-            f"{len(own[known])} positions. The server returns log-probabilities of other positions (as "
-            "llama-cpp-python without a start token), or it runs another model than the entry names."
+            f"{client.server_label}: In a text that counts to 40, the next number is the most likely token at only "
+            f"{agree} of {len(own[known])} positions. The server returns log-probabilities of other positions (as "
+            "llama-cpp-python without a start token), or it runs another model than the entry names. Check url, model "
+            "and dialect in config/models.yaml."
         )
 
 
@@ -271,8 +275,8 @@ def _require_same_special_tokens(model: TokenizedModel, client: EndpointClient) 
         _request_answers_in_order(client, prompts, AnswerDetail(0))
     except ModelError as error:
         raise ModelError(
-            f"{client.who}: The server splits a text that contains {spelled[0]} into other tokens than the local "
-            f"tokenizer. {error}"
+            f"{client.server_label}: The server splits a text that contains {spelled[0]} into other tokens than the "
+            f"local tokenizer. {error}"
         ) from error
 
 
@@ -289,14 +293,14 @@ def _require_moments(model: TokenizedModel, client: EndpointClient, prompts: Seq
         if error.status not in _BAD_REQUEST:
             raise
         client.notify(
-            f"{client.who}: Means and standard deviations cannot be checked, because the server does not return the "
-            "probabilities of the whole vocabulary."
+            f"{client.server_label}: Means and standard deviations cannot be checked, because the server does not "
+            "return the probabilities of the whole vocabulary."
         )
         return
     off = max(_measure_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
     if off > _MOMENTS_TOLERANCE:
         raise ModelError(
-            f"{client.who}: Means and standard deviations differ by up to {off:.2g} from those of the whole "
+            f"{client.server_label}: Means and standard deviations differ by up to {off:.2g} from those of the whole "
             "distribution. Remove moments from the entry in config/models.yaml, or update the plugin in the server."
         )
 

@@ -32,13 +32,13 @@ _TWINS: Columns = (
 
 @click.group(cls=CommandGroup, section=Section.AUDIT, position=85)
 def twins() -> None:
-    """Publish random versions of texts, and test models for them."""
+    """Draw versions of texts to publish, and test whether models prefer the published versions."""
 
 
 @twins.command("draw")
 @click.argument("versions", type=shared_options.PATH)
 @click.option(
-    "--out", type=shared_options.FILE, required=True, help="File to write (.jsonl), with the versions to publish."
+    "--out", type=shared_options.FILE, required=True, help=".jsonl file to write, with the versions to publish."
 )
 @click.option(
     "--secret",
@@ -57,9 +57,9 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
     drawn at random.
     Later, `corpus-audit twins test` tests whether a model prefers the published versions. docs/twins.md has advice.
     """
-    from audit_pipeline.extras.twins.publication_draw import draw_twins, read_items, require_new, write_published
+    from audit_pipeline.extras.twins.publication_draw import draw_twins, read_items, require_new_file, write_published
 
-    require_new(out)
+    require_new_file(out)
     items = read_items(versions)
     drawn = draw_twins(items, secret, authority)
     write_published(out, drawn)
@@ -73,7 +73,7 @@ def draw(versions: Path, out: Path, secret: Path, authority: str | None) -> None
     "--out",
     type=shared_options.FILE,
     required=True,
-    help="Secret file to write. Keep it until you have tested all models.",
+    help="Secret file to write, with all canaries and the key. Keep it until you have tested all models.",
 )
 @click.option(
     "--alternatives", type=int, default=99, show_default=True, help="Number of unpublished alternatives per canary."
@@ -120,7 +120,7 @@ def _print_secret(secret: Path, twins: Twins) -> None:
 @click.option(
     "--published",
     type=shared_options.PATH,
-    help="File with the published versions. The command checks that the secret file belongs to them.",
+    help="File with the published versions, to check that the secret file belongs to them. Default: no check.",
 )
 @click.option(
     "--detector",

@@ -43,13 +43,13 @@ class TwinItem:
         item: Name of the item.
         group: Name of the group of dependent items, by default the name of the item.
         versions: At least two texts.
-        rest: The other columns of the item's row, which are published unchanged.
+        other_columns: The other columns of the item's row, which are published unchanged.
     """
 
     item: str
     group: str
     versions: tuple[str, ...]
-    rest: Mapping[str, object] = field(default_factory=dict, compare=False)
+    other_columns: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class Twins:
         if missing:
             raise DataError(
                 f"{label} lacks the published version of {len(missing):,} of {len(self.items):,} items (the first: "
-                f"{missing[0]}). The secret file belongs to other items. Use the secret file of this draw."
+                f"{missing[0]}). The secret file belongs to another draw, or the published texts were changed. Use the "
+                "secret file and the published file of one draw."
             )
 
 
@@ -149,10 +150,10 @@ def _parse_item(row: Row) -> tuple[TwinItem, str | None]:
     label = "" if name is None else str(name).strip()
     group = row.values.get(group_column) if group_column else None
     used_columns = {*name_columns[:1], versions_column, group_column, *numbered_columns}
-    rest = {column: value for column, value in row.values.items() if column not in used_columns}
-    item = TwinItem(label, label if group is None else str(group), tuple(map(str, versions)), rest)
+    other_columns = {column: value for column, value in row.values.items() if column not in used_columns}
+    item = TwinItem(label, label if group is None else str(group), tuple(map(str, versions)), other_columns)
     if not label:
-        return item, f"has no name in a column {', '.join(ITEM_COLUMNS)}"
+        return item, f"has no name in one of the columns {', '.join(ITEM_COLUMNS)}"
     for text in versions:
         reason = explain_unusable_text(text)
         if reason is not None:
@@ -165,7 +166,7 @@ def _parse_item(row: Row) -> tuple[TwinItem, str | None]:
     return item, None
 
 
-def draw_places(items: Sequence[TwinItem], key: str) -> list[int]:
+def draw_version_indices(items: Sequence[TwinItem], key: str) -> list[int]:
     """Return the index of the drawn version of each item.
 
     The probabilities of k versions are equal up to k / 2^256.
@@ -194,8 +195,8 @@ def draw_twins(items: Sequence[TwinItem], secret: Path, authority: str | None = 
         DataError: If the secret file or its timestamp exists.
         AuthorityError: If the authority does not respond. Nothing is written.
     """
-    require_new(secret)
-    require_new(build_stamp_path(secret))
+    require_new_file(secret)
+    require_new_file(build_stamp_path(secret))
     document = {
         "drawn_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "key": secrets.token_hex(32),
@@ -214,7 +215,7 @@ def draw_twins(items: Sequence[TwinItem], secret: Path, authority: str | None = 
     return replace(read_twins(secret), items=items)
 
 
-def require_new(file: Path) -> None:
+def require_new_file(file: Path) -> None:
     """Check that a file does not exist.
 
     Raises:
@@ -222,8 +223,8 @@ def require_new(file: Path) -> None:
     """
     if file.exists():
         raise DataError(
-            f"{file} exists already. Choose another name. Published versions cannot be tested without the secret file "
-            "of their draw."
+            f"{file} exists already. It is not overwritten, because published versions cannot be tested without the "
+            "secret file of their draw. Choose another name."
         )
 
 
@@ -239,7 +240,7 @@ def write_published(path: Path, twins: Twins) -> None:
         fields: dict[str, object] = {ITEM_COLUMNS[0]: item.item, "text": text}
         if item.group != item.item:
             fields[GROUP_COLUMN] = item.group
-        for name, value in item.rest.items():
+        for name, value in item.other_columns.items():
             if name not in (ITEM_COLUMNS[0], "text"):
                 fields[name] = value
         lines.append(json.dumps(fields, ensure_ascii=False, default=str) + "\n")
@@ -257,13 +258,14 @@ def read_twins(secret: Path) -> Twins:
         content = read_regular_file(secret)
         document = read_json(secret)
         items = [TwinItem(row["item"], row["group"], tuple(row["versions"])) for row in document["items"]]
-        published = draw_places(items, document["key"])
+        published = draw_version_indices(items, document["key"])
         drawn_at = document["drawn_at"]
     except FileNotFoundError as error:
         raise DataError(f"{secret} does not exist. Check the path of the secret file.") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{secret} is not an unchanged secret file of twins ({error}). Use the file that the draw wrote."
+            f"{secret} is no secret file of twins, or was changed ({error}). Use the file that `corpus-audit twins "
+            "draw` or `corpus-audit canaries` wrote."
         ) from error
     stamp: object = "without a timestamp"
     stamp_path = build_stamp_path(secret)
@@ -283,7 +285,7 @@ WORDS: tuple[str, ...] = tuple((files(__package__) / "canary_words.txt").read_te
 
 
 def make_canaries(n_sets: int, alternatives: int, template: str = SLOT) -> list[TwinItem]:
-    """Draw items whose versions are random texts. No two texts are equal.
+    """Make items whose versions are random texts. No two texts are equal.
 
     A text has 12 random words, which are 96 random bits from the operating system.
 
@@ -298,15 +300,19 @@ def make_canaries(n_sets: int, alternatives: int, template: str = SLOT) -> list[
     """
     if min(n_sets, alternatives) < 1:
         raise ConfigError(
-            f"Canaries need at least one set and one alternative, but got {n_sets} and {alternatives}. Increase them."
+            f"--sets and --alternatives must be at least 1, but are {n_sets} and {alternatives}. Increase the numbers."
         )
     n_versions = alternatives + 1
     if n_sets * n_versions > MAX_CANARIES:
         raise ConfigError(
-            f"{n_sets:,} sets of {n_versions:,} canaries are too many. Draw at most {MAX_CANARIES:,} canaries."
+            f"{n_sets:,} sets of {n_versions:,} canaries are more than {MAX_CANARIES:,} canaries, the maximum. Reduce "
+            "--sets or --alternatives."
         )
     if template.count(SLOT) != 1:
-        raise ConfigError(f"The template must contain {SLOT} exactly once, at the position of the random words.")
+        raise ConfigError(
+            f"--template contains {SLOT} {template.count(SLOT)} times. Write {SLOT} exactly once, at the position of "
+            "the random words."
+        )
     # A dictionary removes equal texts and keeps their order.
     texts: dict[str, None] = {}
     while len(texts) < n_sets * n_versions:

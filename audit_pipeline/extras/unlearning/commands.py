@@ -40,19 +40,28 @@ _UNLEARNING: Columns = (
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=60, keeps=PASSES_KEPT)
-@click.option("--before", required=True, help="The model before unlearning: a name in config/models.yaml, or a path.")
-@click.option("--after", required=True, help="The model after unlearning: a name or a path.")
+@click.option(
+    "--before", required=True, help="Model before unlearning: a name in config/models.yaml, a hub id, or a path."
+)
+@click.option(
+    "--after", required=True, help="Model after unlearning: a name in config/models.yaml, a hub id, or a path."
+)
 @click.option(
     "--forget",
     required=True,
-    help="Benchmark of the texts to be forgotten. Without --holdout, its members are compared with its non-members.",
+    help="Benchmark of the texts to be forgotten. Without --holdout, the members of this benchmark are compared with "
+    "its non-members.",
 )
 @click.option(
     "--holdout",
-    help="Benchmark of texts that neither model was trained on. All texts of --forget are "
-    "compared with all texts of this benchmark.",
+    help="Benchmark of texts that neither model was trained on. All texts of --forget are compared with all texts of "
+    "this benchmark. Default: the non-members of --forget.",
 )
-@click.option("--retrained", help="For comparison: a model that was trained without the texts to be forgotten.")
+@click.option(
+    "--retrained",
+    help="Model that was trained without the texts to be forgotten: a name, a hub id, or a path. Default: PrivLeak "
+    "assumes a model that cannot separate the two sides, and forget quality is not computed.",
+)
 @table_output_options
 def compare(before: str, after: str, forget: str, holdout: str | None, retrained: str | None) -> None:
     """Compare a model before and after it was made to forget texts.
@@ -74,7 +83,10 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     request = unlearning.UnlearningRequest(first, second, third, own, held_out)
     findings, left_out = unlearning.compare_models(request, paths)
     if left_out:
-        print_message(f"skipped {left_out} text(s) without a scored token, or with NaN as a probability")
+        print_message(
+            f"{left_out} text(s) are skipped, because a model scored no token of the text or returned no number (NaN) "
+            "as a log-probability."
+        )
     unlearning.write_comparison(request, findings, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(paths)
     _show_unlearning(findings)

@@ -66,14 +66,16 @@ def compare_models(
         The rows of the comparison, and the number of texts that are left out because a model has no value for them.
 
     Raises:
-        DataError: If a model is named twice, reads texts in another way than the others or has not been run on the
+        DataError: If a model is given twice, reads texts in another way than the others, or has not been run on the
             texts. Also if there are no texts to be forgotten or no held-out texts.
     """
     _require_comparable(request.models)
     sides = inputs.read_sides(request.forget, request.holdout)
     # The benchmarks are reversed, because a threshold on the held-out benchmark is preferred.
     threshold = inputs.read_threshold(request.before, request.benchmarks[::-1], paths)
-    values = {role: inputs.read_values(model, sides, threshold.share, paths) for role, model in request.models.items()}
+    values = {
+        role: inputs.compute_text_values(model, sides, threshold.share, paths) for role, model in request.models.items()
+    }
     missing_choices_reason = _explain_missing_choices(request.models)
     is_scored = np.ones(len(sides.forget), dtype=np.bool_)
     for model_values in values.values():
@@ -85,11 +87,11 @@ def compare_models(
     texts = comparison_rows.ComparedValues(scored_sides.forget, scored_sides.groups, scored_values)
     calibration_mask = inputs.find_calibration_texts(scored_sides, threshold)
     document_values = inputs.read_document_values(request.models, request.benchmarks, paths)
-    reproduced = inputs.read_reproduced(request.models, request.benchmarks, paths)
+    reproduced = inputs.read_reproduced_documents(request.models, request.benchmarks, paths)
     findings = [
         *comparison_rows.compare_texts(texts, threshold, calibration_mask, missing_choices_reason),
         *comparison_rows.compare_documents(document_values),
-        comparison_rows.find_still_reproduced(reproduced),
+        comparison_rows.measure_still_reproduced(reproduced),
     ]
     return findings, int((~is_scored).sum())
 
@@ -147,13 +149,15 @@ def _require_comparable(models: Mapping[tables.ComparedModel, TokenizedModel]) -
     names = [model.entry.name for model in models.values()]
     for name in names:
         if names.count(name) > 1:
-            raise DataError(f"{name} is named twice. Name different models.")
+            raise DataError(
+                f"The model {name} is given twice. Give different models with --before, --after and --retrained."
+            )
     reference, *others = models.values()
     for other in others:
         both = f"{reference.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != reference.identity.tokenizer_fingerprint:
             raise DataError(
-                f"{both} have different tokenizers, so their tokens cannot be compared. Name models with the same "
+                f"{both} have different tokenizers, so their tokens cannot be compared. Give models with the same "
                 "tokenizer."
             )
         reference_settings = _list_reading_settings(reference)
@@ -164,8 +168,8 @@ def _require_comparable(models: Mapping[tables.ComparedModel, TokenizedModel]) -
                 differences.append(f"{name} ({value}, {other_settings[name]})")
         if differences:
             raise DataError(
-                f"{both} do not read texts in the same way: {', '.join(differences)}. Use the same settings in "
-                "config/models.yaml and audit again."
+                f"{both} do not read texts in the same way. These settings differ: {', '.join(differences)}. Use the "
+                "same settings in config/models.yaml, and audit both models again."
             )
 
 

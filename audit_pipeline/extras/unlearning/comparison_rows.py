@@ -176,7 +176,7 @@ def compare_documents(documents: ComparedValues) -> list[ComparisonFinding]:
     return findings
 
 
-def find_still_reproduced(documents: ReproducedDocuments) -> ComparisonFinding:
+def measure_still_reproduced(documents: ReproducedDocuments) -> ComparisonFinding:
     """Return the row with the share and the names of the documents to be forgotten that are still reproduced."""
     if documents.reason is not None:
         return _build_finding(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
@@ -214,7 +214,7 @@ def _measure_mean(
     metric: str, role: ComparedModel, values: Floats, groups: Sequence[str], unit: str
 ) -> intervals.Measurement | str:
     if not len(values):
-        return "this side has no value to take the mean of"
+        return f"no {unit} of this side have a value, so there is no mean"
     is_change = role == "change"
     if metric == REPRODUCED and not is_change:
         return _measure_share(values, groups, f"share of {unit}", unit)
@@ -251,7 +251,10 @@ def _measure_privleak(
         method = f"reference .5, as stated; AUROC: {auroc.method}"
         return measures.compute_privleak(auroc.value, auroc.interval, measures.STATED_REFERENCE, method)
     if retrained.value == 1:
-        return "the retrained model separates all forget texts from held-out texts: there is nothing to divide by"
+        return (
+            "the retrained model separates all texts to be forgotten from held-out texts, so PrivLeak would be "
+            "divided by 0"
+        )
     return measures.compute_relative_privleak(auroc, retrained, sides)
 
 
@@ -302,7 +305,7 @@ def _compute_member_and_unchanged_shares(
             if needs_threshold and threshold.reason is not None:
                 share = threshold.reason
             elif not mask.any():
-                share = "every text of this side chose the threshold"
+                share = "the threshold was chosen on all texts of this side, so no text is left to compare"
             else:
                 share = _measure_share(hits[mask], _select_names(texts.groups, mask), f"share of {description}")
             yield _build_finding(metric, role, side, int(mask.sum()), share)

@@ -134,7 +134,7 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
             outcome = "still reproduced"
     if outcome in _MEANINGS:
         lines.insert(0, _MEANINGS[outcome].format(**facts))
-    lines += _explain(rows_by_key, reason, has_retrained)
+    lines += _explain_outcome(rows_by_key, reason, has_retrained)
     return Conclusion(outcome, _HEADLINES[outcome].format(**facts), tuple(lines))
 
 
@@ -173,17 +173,18 @@ def _decide_outcome(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
     after = rows["privleak", "after", "both"]
     for row in (after, before):
         if row["ci_low"] is None or row["ci_high"] is None:
-            return "undetermined", f"Nothing follows without an interval ({row['reason'] or row['method']})."
+            reason = row["reason"] or row["method"]
+            return "undetermined", f"PrivLeak has no interval, so nothing can be concluded ({reason})."
     if before["ci_high"] < 0:
-        return _judge_known(rows, before, after)
+        return _decide_for_known_texts(rows, before, after)
     doubt = _explain_unclear_prior(rows, before, after)
     if doubt is not None:
         return "undetermined", doubt
     return "never known", None
 
 
-def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
-    """Return the outcome for texts that the model before knew."""
+def _decide_for_known_texts(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
+    """Decide the outcome for texts that the model before knew, and return the reason if it is undetermined."""
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
@@ -196,7 +197,10 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
             return "partly forgotten", None
         if after["ci_low"] > MAX_REMAINING_SHARE * before["value"]:
             return "forgotten", None
-        doubt = f"There are too few texts: half of what PrivLeak was before is within {_format_with_interval(after)}."
+        doubt = (
+            "There are too few texts: half of PrivLeak before unlearning is within the interval of PrivLeak after "
+            f"unlearning, {_format_with_interval(after)}."
+        )
     return "undetermined", doubt
 
 
@@ -214,10 +218,13 @@ def _has_fallen_output(rows: Mapping[Key, Row]) -> bool:
 
 
 def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
-    """Return why texts that can no longer be separated from held-out ones cannot be called forgotten, or None."""
+    """Return why texts that can no longer be separated from held-out texts cannot be called forgotten, or None."""
     fell = rows[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
-        return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
+        return (
+            "There are too few texts: the interval of PrivLeak after unlearning reaches 0, but the AUROC did not "
+            "clearly fall."
+        )
     # The following doubts apply only if the model after differs from the retrained model in the texts to be forgotten,
     # but not in held-out texts.
     forget = _find_value(rows, "forget_quality", "after", "forget")
@@ -241,18 +248,21 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
     """Return why texts whose PrivLeak before is not clearly below 0 cannot be called never known, or None."""
     if after["ci_high"] < 0:
         return (
-            "The model before does not clearly know the texts, but the model after does: it has read them since, or "
-            "the two models were named in the wrong order."
+            "The model before unlearning does not clearly know the texts, but the model after unlearning does. Either "
+            "it has read the texts since, or --before and --after were given in the wrong order."
         )
     reproduced_before = _find_value(rows, REPRODUCED, "before", "forget") or 0
     reproduced_retrained = _find_value(rows, REPRODUCED, "retrained", "forget") or 0
     if _has_higher_output(rows, "before") or reproduced_before > reproduced_retrained:
         return (
-            "By its probabilities the model before does not clearly separate the texts from held-out texts, but it "
-            "reproduces more of them: it may have known them."
+            "By its probabilities, the model before unlearning does not clearly separate the texts from held-out "
+            "texts. But it reproduces more of them, so it may have known them."
         )
     if before["ci_low"] > 0:
-        return "The model before already finds the texts less likely than the reference would: it may have read them."
+        return (
+            "The model before unlearning already finds the texts less likely than the reference would, so it may have "
+            "read them."
+        )
     if before["ci_low"] <= MIN_PRIVLEAK:
         return (
             "There are too few texts to say whether the model before knew them: its PrivLeak may be as low as "
@@ -267,10 +277,13 @@ def _has_higher_output(rows: Mapping[Key, Row], role: str) -> bool:
     One measure is enough if the intervals of both sides do not overlap. A measure does not count if the retrained model
     shows the same difference, because then the texts differ for other reasons than training.
     """
-    return any(_is_above(rows, metric, role) and not _is_above(rows, metric, "retrained") for metric in OUTPUTS)
+    return any(
+        _is_above_held_out(rows, metric, role) and not _is_above_held_out(rows, metric, "retrained")
+        for metric in OUTPUTS
+    )
 
 
-def _is_above(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
+def _is_above_held_out(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
     forget = _find_interval(rows.get((metric, role, "forget")))
     holdout = _find_interval(rows.get((metric, role, "holdout")))
     return forget is not None and holdout is not None and forget[0] > holdout[1]
@@ -287,13 +300,13 @@ def _find_interval(row: Row | None) -> tuple[float, float] | None:
     return None
 
 
-def _explain(rows: Mapping[Key, Row], reason: str | None, has_retrained: bool) -> Iterable[str]:
+def _explain_outcome(rows: Mapping[Key, Row], reason: str | None, has_retrained: bool) -> Iterable[str]:
     """Yield the lines that explain the outcome. The reason is None if the outcome is determined."""
     before = rows["privleak", "before", "both"]
     after = rows["privleak", "after", "both"]
     yield (
-        f"PrivLeak {_format_with_interval(before)} before, {_format_with_interval(after)} after; 0: as in the "
-        "reference; -100: every text to be forgotten is known; above 0: they are unusually unlikely."
+        f"PrivLeak is {_format_with_interval(before)} before and {_format_with_interval(after)} after unlearning. 0: "
+        "as in the reference. -100: every text to be forgotten is known. Above 0: these texts are unusually unlikely."
     )
     if reason is not None:
         yield reason

@@ -80,13 +80,13 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     ):
         if not len(part):
             raise DataError(
-                f"{benchmark.name} has no texts to {purpose}. Name other benchmarks with --forget and --holdout."
+                f"{benchmark.name} has no texts to {purpose}. Give other benchmarks with --forget and --holdout."
             )
     shared_texts = set(tables.build_model_inputs(parts[0])) & set(tables.build_model_inputs(parts[1]))
     if shared_texts:
         raise DataError(
-            f"{len(shared_texts)} texts are both in {forget.name} and in {holdout.name}. Name benchmarks without "
-            "common texts."
+            f"{len(shared_texts)} text(s) are both to be forgotten (in {forget.name}) and held out (in "
+            f"{holdout.name}). Choose benchmarks without common texts with --forget and --holdout."
         )
     if forget.name != holdout.name:
         _require_disjoint(forget, holdout)
@@ -121,11 +121,12 @@ def _require_disjoint(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
             shared.append(f"{count} {noun}")
     if shared:
         raise DataError(
-            f"{forget.name} and {holdout.name} share {' and '.join(shared)}. Name held-out texts of other documents."
+            f"{forget.name} and {holdout.name} share {' and '.join(shared)}, so a model may have read the held-out "
+            "documents. Give a benchmark of other documents with --holdout."
         )
 
 
-def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> comparison_rows.Values:
+def compute_text_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> comparison_rows.Values:
     """Compute a model's values of each text from cached statistics.
 
     Args:
@@ -150,7 +151,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
         counts = sides.take(is_missing).examples["benchmark"].value_counts().to_pylist()
         name = counts[0]["values"]
         raise DataError(
-            f"{model.entry.name} has not been run on {counts[0]['counts']} texts of {name}. Audit them: "
+            f"{model.entry.name} has not been run on {counts[0]['counts']} text(s) of {name}. Run the model: "
             f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
         )
     rows = np.full((len(texts), len(comparison_rows.TEXT_MEASURES) + 2), np.nan)
@@ -180,9 +181,10 @@ def find_calibration_texts(sides: Sides, threshold: comparison_rows.ThresholdBef
 def read_threshold(
     model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths
 ) -> comparison_rows.ThresholdBefore:
-    """Return the threshold of ``model`` at a level of 5% for calling a text a member.
+    """Return the Min-K% threshold of ``model`` for calling a text a member, with an error rate of 5%.
 
-    It comes from the first benchmark with such a threshold. If no benchmark has one, the result states the reasons.
+    The threshold comes from the first benchmark that has a threshold. If no benchmark has a threshold, the result
+    contains the reasons.
     """
     reasons = []
     for benchmark in benchmarks:
@@ -200,11 +202,14 @@ def _read_threshold_on(
     pair = tables.Pair(benchmark.name, model.entry.name)
     command = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if not has_entries(paths, tables.DECISIONS, pair):
-        return f"{pair.model} has no thresholds on {pair.benchmark}. Audit it: {command}"
+        return f"{pair.model} has no thresholds on {pair.benchmark}. Compute them: {command}"
     entry = read_latest_run(paths, tables.DECISIONS.name, pair.partition)
     is_current_build = entry.benchmark_digest == benchmark.digest
     if not is_current_build or entry.model_fingerprint != model.identity.model_fingerprint:
-        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build. Audit it again: {command}"
+        return (
+            f"the thresholds of {pair.model} on {pair.benchmark} come from other weights or an earlier build of the "
+            f"benchmark. Compute them again: {command}"
+        )
     label = f"the thresholds of {pair.model} on {pair.benchmark}"
     rows_by_rule = {}
     for row in store.read(paths, tables.DECISIONS, pair, run_id=entry.run_id, label=label).to_pylist():
@@ -259,7 +264,7 @@ def read_document_values(
             references.add(tuple(sorted(item for item in entry.upstream.items() if item[0].startswith(_REFERENCE))))
             if len(references) > 1:
                 return _build_empty_document_values(
-                    "not all extractions used the same reference model, or all of them none"
+                    "the extractions used different reference models, or only some of them used a reference model"
                 )
             rows_by_model[role] = _read_extraction(entry, paths)
         documents = _join_rows_by_document(rows_by_model)
@@ -288,12 +293,14 @@ def _build_document_columns(rows: Sequence[Row]) -> comparison_rows.Values:
     return dict(zip(comparison_rows.DOCUMENT_MEASURES, np.array(values, dtype=np.float64).T, strict=True))
 
 
-def read_reproduced(
+def read_reproduced_documents(
     models: Mapping[tables.ComparedModel, TokenizedModel],
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
 ) -> comparison_rows.ReproducedDocuments:
-    """Return the documents to be forgotten, and which of them the model after reproduces but the retrained model not.
+    """Return the documents to be forgotten, and which of them only the model after unlearning reproduces.
+
+    Documents that the retrained model reproduces, too, do not count as reproduced.
 
     Only the extraction of the model after is required. A passage counts even if the model before was not searched.
     """
@@ -335,15 +342,18 @@ def _find_comparable_extraction(
     """
     pair = tables.Pair(benchmark.name, model.entry.name)
     if not has_entries(paths, tables.DOCUMENT_MEMORISATION, pair):
-        return f"extraction was not run. Run it: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
+        return (
+            f"{pair.model} was not searched for passages of {pair.benchmark}. Search for them: corpus-audit extract "
+            f"--model {pair.model} --benchmark {pair.benchmark}"
+        )
     entry = read_latest_run(paths, tables.DOCUMENT_MEMORISATION.name, pair.partition)
     difference = None
     if any(map(_has_likeliest_tokens, models)) and not _has_likeliest_tokens(model):
-        difference = "through an interface that does not return the likeliest tokens, unlike that of another model"
+        difference = "on a server that does not return the likeliest tokens, which are known for another model"
     elif entry.model_fingerprint not in (None, model.identity.model_fingerprint):
         difference = "with other weights"
     elif entry.benchmark_digest not in (None, benchmark.digest):
-        difference = "on another build of it"
+        difference = "on another build of the benchmark"
     if difference is not None:
         return f"extraction of {pair.model} on {pair.benchmark} was run {difference}"
     return entry

@@ -23,7 +23,7 @@ STATED_REFERENCE = 0.5
 """The reference A' of PrivLeak without a retrained model: 1 - AUROC of a model that cannot separate the two sides."""
 
 ALL_EQUAL = "no interval: all have the same value"
-"""The text in the description of a method which states that a mean has no interval because all values are equal."""
+"""The part of a method's description that a mean without an interval has if all values are equal."""
 
 
 def compute_exact_memorization(matches: Bools) -> float:
@@ -136,14 +136,16 @@ def compute_difference_of_means(
     )
 
 
-def compute_privleak(auroc: float, interval: intervals.Interval, reference: float, how: str) -> intervals.Measurement:
+def compute_privleak(
+    auroc: float, interval: intervals.Interval, reference: float, method: str
+) -> intervals.Measurement:
     """Compute PrivLeak = 100 (A - A') / A' with A = 1 - AUROC (Shi et al. 2025, MUSE).
 
     Args:
         auroc: The AUROC with the texts to be forgotten as members.
         interval: The interval of the AUROC. PrivLeak is linear in the AUROC, so the interval transforms directly.
         reference: A' > 0.
-        how: The description of the method, which is stored in the result.
+        method: The description of the method, which is stored in the result.
     """
     low: float | None = None
     high: float | None = None
@@ -151,7 +153,7 @@ def compute_privleak(auroc: float, interval: intervals.Interval, reference: floa
         low = _privleak_from_auroc(interval.high, reference)
     if interval.low is not None:
         high = _privleak_from_auroc(interval.low, reference)
-    return intervals.Measurement(_privleak_from_auroc(auroc, reference), intervals.Interval(low, high), how)
+    return intervals.Measurement(_privleak_from_auroc(auroc, reference), intervals.Interval(low, high), method)
 
 
 def compute_relative_privleak(

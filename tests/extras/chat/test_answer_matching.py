@@ -34,7 +34,7 @@ def numbers(first: int, end: int) -> str:
 
 
 def measure(answer: str, prompt: str | None = None, passage: tuple[int, int] | None = None) -> AnswerMeasures:
-    return DocumentMatcher(DOCUMENT).measure(answer, prompt, passage)
+    return DocumentMatcher(DOCUMENT).measure_answer(answer, prompt, passage)
 
 
 # By hand
@@ -76,16 +76,16 @@ def test_a_near_stretch_has_forty_words_and_at_most_five_mismatches() -> None:
     words = numbers(50, 90).split()
     for at in (1, 9, 17, 25, 33):
         words[at] = "x"
-    assert document.measure(" ".join(words), None, None).near_span == MIN_NEAR_WORDS
-    assert document.measure(f"y z {' '.join(words)} y z", None, None).near_span == MIN_NEAR_WORDS
-    assert document.measure(" ".join(words[1:]), None, None).near_span == 0
+    assert document.measure_answer(" ".join(words), None, None).near_span == MIN_NEAR_WORDS
+    assert document.measure_answer(f"y z {' '.join(words)} y z", None, None).near_span == MIN_NEAR_WORDS
+    assert document.measure_answer(" ".join(words[1:]), None, None).near_span == 0
     sixth = [*words[:37], "x", *words[38:]]
-    assert document.measure(" ".join(sixth), None, None).near_span == 0
+    assert document.measure_answer(" ".join(sixth), None, None).near_span == 0
     # The sixth word ends the stretch: of 50 words those before it or those after the first.
     longer = [*words, *numbers(90, 95).split(), "x", *numbers(96, 100).split()]
-    assert document.measure(" ".join(longer), None, None).near_span == 48
+    assert document.measure_answer(" ".join(longer), None, None).near_span == 48
     # A word that is left out ends the diagonal.
-    assert document.measure(numbers(0, 45) + " " + numbers(46, 80), None, None).near_span == 45
+    assert document.measure_answer(numbers(0, 45) + " " + numbers(46, 80), None, None).near_span == 45
 
 
 # The smallest and the largest
@@ -99,7 +99,7 @@ def test_an_empty_answer_gives_nothing() -> None:
 def test_chinese_counts_by_characters_and_emoji_are_no_words() -> None:
     document = DocumentMatcher("山上有一座旧磨坊，磨坊里住着一只灰猫。")
     # 有一座旧磨坊磨坊里住着 | 狗
-    found = document.measure("😀有一座旧磨坊😀磨坊里住着狗", "磨坊", None)
+    found = document.measure_answer("😀有一座旧磨坊😀磨坊里住着狗", "磨坊", None)
     assert (found.answer_words, found.longest_run, found.words_out, found.run_start) == (12, 11, 11, 2)
 
 
@@ -108,14 +108,14 @@ def test_a_quoted_phrase_within_a_longer_run_belongs_to_the_run() -> None:
     text = " ".join([numbers(0, 20), chorus, numbers(20, 50), chorus, numbers(50, 80)]).split()
     document = DocumentMatcher(" ".join(text))
     prompt, rest = " ".join(text[:25]), " ".join(text[25:])
-    assert document.measure(rest, prompt, None).longest_run == 65
-    assert document.measure(rest, prompt, None).near_span == 65
-    alone = document.measure(" ".join([numbers(200, 210), chorus, numbers(210, 220)]), prompt, None)
+    assert document.measure_answer(rest, prompt, None).longest_run == 65
+    assert document.measure_answer(rest, prompt, None).near_span == 65
+    alone = document.measure_answer(" ".join([numbers(200, 210), chorus, numbers(210, 220)]), prompt, None)
     assert (alone.longest_run, alone.words_out) == (0, 0), "by itself it is quoted"
     # A long quotation in the midst is one: the answer begins before the prompt and says it again.
     within = " ".join(text[15:55])
-    assert document.measure(" ".join(text), within, None).longest_run == 30
-    assert document.measure(within, within, None).longest_run == 0
+    assert document.measure_answer(" ".join(text), within, None).longest_run == 30
+    assert document.measure_answer(within, within, None).longest_run == 0
 
 
 def test_a_whole_book_is_measured() -> None:
@@ -123,9 +123,9 @@ def test_a_whole_book_is_measured() -> None:
     words = [f"w{chosen.randrange(5000)}" for _ in range(30_000)]
     text = " ".join(words)
     matcher, whole = DocumentMatcher(text), len(words)
-    found = matcher.measure(text, None, (0, len(text)))
+    found = matcher.measure_answer(text, None, (0, len(text)))
     assert found == AnswerMeasures(whole, whole, 0, len(text), 0, whole, 1.0, 1.0, whole, 0)
-    assert matcher.measure(text, text, (0, len(text))) == replace(
+    assert matcher.measure_answer(text, text, (0, len(text))) == replace(
         NOTHING, answer_words=whole, passage_coverage=0.0, edits=MIN_NEAR_WORDS
     )
 
@@ -246,7 +246,7 @@ def test_measures_equal_brute_force(case: Case) -> None:
     first, last = case.passage
     target = case.document[first:last]
     passage = (2 * first, max(2 * last - 1, 2 * first))
-    found = DocumentMatcher(text).measure(" ".join(case.answer), " ".join(case.prompt), passage)
+    found = DocumentMatcher(text).measure_answer(" ".join(case.answer), " ".join(case.prompt), passage)
     quoted = quoted_by_force(case)
     runs = runs_by_force(case.answer, [case.document], quoted, case.prompt)
     assert found.longest_run == max(map(len, runs), default=0)
@@ -305,7 +305,7 @@ def test_an_answer_that_repeats_its_prompt_scores_nothing(case: Case, data: st.D
     answer += draw_stretch(0, MIN_RUN_WORDS - 1)
     document = " ".join(case.document + answer + case.document)
     for passage in ((0, len(document)), (2 * case.passage[0], len(document))):
-        found = DocumentMatcher(document).measure(" ".join(answer), " ".join(prompt), passage)
+        found = DocumentMatcher(document).measure_answer(" ".join(answer), " ".join(prompt), passage)
         coverage = None if found.edits is None else 0.0
         expected = replace(NOTHING, answer_words=len(answer), passage_coverage=coverage, edits=found.edits)
         assert found == expected

@@ -110,10 +110,11 @@ def test_imported_outputs_are_measured_and_missing_numbers_have_a_reason(workspa
     assert claims[0] == {"model": "theirs", "claim": "reproduced"}
     reasons = [line for line in shown.stdout.splitlines() if line.startswith("Missing for 1 of 3 documents: ")]
     assert [re.sub(r"( \(|:).*", "", line.partition(". Reason: ")[2]) for line in reasons] == [
-        "the prompts are unknown",
+        "the rows of --outputs have no text in the column prompt.",
         "no answer could be measured",
-        "no row contains the exact text of its passage in the column passage.",
-        "no held-out document has a score for the comparison; use --held-out and answers about these documents.",
+        "no row of --outputs contains the exact text of its passage in the column passage.",
+        "no held-out document has a score to compare with; give held-out documents with --held-out, and get answers "
+        "about them.",
     ]
 
 

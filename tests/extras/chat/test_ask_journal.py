@@ -67,6 +67,6 @@ def test_a_journal_without_results_is_removed(tmp_path: Path) -> None:
     assert list_stored_names("model", paths) == {"talker"}
     assert list_stored_names("benchmark", paths) == {"shelf"}
     removal = find_removal(RemovalTarget("benchmark", "shelf"), paths)
-    assert [(row["what"], row["files"]) for row in removal.list_kinds()] == [("chat_answers", 2)]
+    assert [(row["what"], row["files"]) for row in removal.list_removed_kinds()] == [("chat_answers", 2)]
     execute_removal(removal, paths)
     assert not folder.exists()

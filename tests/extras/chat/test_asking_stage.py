@@ -101,9 +101,9 @@ def test_no_request_is_sent_twice(chat_server: Servers, paths: DataPaths) -> Non
     assert stopped.documents
     assert len(read_answers(Pair("works", "made"), paths)) == 25, "what came is kept"
     report = ask(plan, server, paths, "2")
-    assert (len(server.asked), report.new) == (len(plan.requests), len(plan.requests) - 25)
+    assert (len(server.asked), report.new_answer_count) == (len(plan.requests), len(plan.requests) - 25)
     again = ask(plan, server, paths, "3")
-    assert (len(server.asked), again.new, again.documents) == (len(plan.requests), 0, report.documents)
+    assert (len(server.asked), again.new_answer_count, again.documents) == (len(plan.requests), 0, report.documents)
     asked = [(one.prompt, one.body["temperature"], one.body.get("seed")) for one in server.asked]
     assert len(set(asked)) == len(asked)
     fewer = ask(plan_asking(FEW, replace(OPTIONS, rungs=("instruction",))), server, paths, "4")
@@ -118,11 +118,11 @@ def test_answers_belong_to_texts_and_not_to_names(chat_server: Servers, paths: D
     other = replace(DOCUMENTS[0], text=DOCUMENTS[0].text + " more")
     changed = replace(FEW, documents=[other, *FEW.documents[1:]], upstream={"files/works": "2"})
     report = ask(plan_asking(changed, OPTIONS), server, paths, "2")
-    assert report.new == 16
+    assert report.new_answer_count == 16
     assert by_rung(report, KNOWN)["instruction"]["requests"] == 4
     renamed = [replace(one, name=f"new-{one.name}", side="audited") for one in FEW.documents]
     moved = ask(plan_asking(replace(FEW, documents=renamed), OPTIONS), server, paths, "3")
-    assert moved.new == 0
+    assert moved.new_answer_count == 0
     assert {(row["document_id"], row["side"]) for row in moved.documents} == {(one.name, "audited") for one in renamed}
 
 
@@ -156,7 +156,7 @@ def test_a_killed_run_is_continued_without_repeated_requests(chat_server: Server
     entry = server.entry(concurrency=2)
     assert len(find_missing_requests(plan, entry, paths)) == len(plan.requests) - kept
     report = ask_pair(plan, entry, paths, "next", open_budget(entry, Limits()), keeps_text=True, notify=print)
-    assert report.new == len(plan.requests)
+    assert report.new_answer_count == len(plan.requests)
     # Only open requests of the killed process are repeated. The server may count them late.
     assert 0 <= len(server.asked) - len(plan.requests) <= 2
     assert not journal.exists()
@@ -233,9 +233,9 @@ def test_imported_outputs_get_scores_and_claims(paths: DataPaths, tmp_path: Path
     assert (found["b"]["claim"], found["b"]["words_in"], found["b"]["p_value"]) == ("not graded", None, None)
     assert found["c"]["claim"] == "refused"
     twice = write_outputs(TEXTS, read.outputs, "their-model", paths, "again", keeps_text=True)
-    assert (twice.new, twice.documents) == (0, report.documents)
+    assert (twice.new_answer_count, twice.documents) == (0, report.documents)
     shuffled = write_outputs(TEXTS, read.outputs[::-1], "their-model", paths, "shuffled", keeps_text=True)
-    assert shuffled.new == 0
+    assert shuffled.new_answer_count == 0
     fewer = write_outputs(
         replace(TEXTS, documents=DOCUMENTS[1:]), read.outputs[2:], "their-model", paths, "4", keeps_text=True
     )

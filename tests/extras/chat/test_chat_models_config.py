@@ -45,9 +45,9 @@ def test_an_invalid_entry_is_reported_and_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"model": "openai/", "url": "http://x/v1"}, "is no valid model. Write openai/NAME"),
-        ({"model": "azure/made", "url": "http://x/v1"}, "is no valid model. Write openai/NAME"),
-        ({"model": "openai/made"}, "A provider requires a key"),
+        ({"model": "openai/", "url": "http://x/v1"}, "is invalid. Write openai/NAME"),
+        ({"model": "azure/made", "url": "http://x/v1"}, "is invalid. Write openai/NAME"),
+        ({"model": "openai/made"}, "a commercial provider requires an API key"),
         ({**LOCAL, "url": "127.0.0.1:8000"}, "url must be the address"),
         ({**LOCAL, "url": "http://me:word@host/v1"}, "url must not contain a key"),
         ({**LOCAL, "url": "http://host/v1?key=abc"}, "url must not contain a key"),

@@ -122,6 +122,6 @@ def test_unknown_prompt_styles_are_refused() -> None:
     assert AskOptions.from_names("chat", ["title", "title"], "title", 0, 1).rungs == ("title",)
     with pytest.raises(ConfigError, match=r"Unknown prompt style 'titles'\. Choose from: title, first line"):
         AskOptions.from_names("chat", ["titles"], "titles", 0, 1)
-    with pytest.raises(ConfigError, match="'instruction' is not among the prompt styles in --rungs"):
+    with pytest.raises(ConfigError, match="'instruction' is not among the prompt styles of --rungs"):
         AskOptions.from_names("chat", ["title"], None, 0, 1)
     assert AskOptions.from_names("completions", PROMPT_STYLES, None, 0, 1).headline == "prefix"

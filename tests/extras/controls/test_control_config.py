@@ -68,16 +68,32 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
     [
         ("members: 10", "members: 0", r"control check: members: .*greater than or equal to 1"),
         ("members: 10", "member: 10", r"control check: (unknown key 'member'|key 'members' is missing)"),
-        ("seed: 1", "seed: 1\n    occurrences: 1.5", "must be a whole number with draw: fixed"),
-        ("seed: 1", "seed: 1\n    architecture: {hidden_size: 100}", "multiple of 2 × heads"),
-        ("sources: [sotu]", "sources: [sotu, sotu]", "a source is listed twice"),
+        (
+            "seed: 1",
+            "seed: 1\n    occurrences: 1.5",
+            "1.5 requires draw: poisson, because draw: fixed takes a whole number",
+        ),
+        (
+            "seed: 1",
+            "seed: 1\n    architecture: {hidden_size: 100}",
+            r"hidden_size is 100, but must be a multiple of 2 × heads \(8\)",
+        ),
+        ("sources: [sotu]", "sources: [sotu, sotu]", "sources: sotu, sotu contains a source twice"),
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
-        ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
+        (
+            "seed: 1",
+            "seed: 1\n    draw: poisson\n    occurrences: 701",
+            "701 is too large; with draw: poisson, the mean is at most 700",
+        ),
         ("seed: 1", "seed: 1\n    occurrences: []", "occurrences: list should have at least 1 item"),
-        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: a number is listed twice"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: .1, 2, 2. contains a number twice"),
         ("seed: 1", "seed: 1\n    occurrences: [1, 0]", r"occurrences: must be greater than or equal to 1, not 0$"),
         ("seed: 1", "seed: 1\n    occurrences: [1, 2.5]", r"occurrences: must be a valid integer, not 2\.5$"),
-        ("members: 10", "members: 2\n    occurrences: [1, 2, 4]", "members: 2 cannot be divided among the 3 numbers"),
+        (
+            "members: 10",
+            "members: 2\n    occurrences: [1, 2, 4]",
+            r"members: 2 member\(s\) cannot be divided among the 3 numbers",
+        ),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: [1, 2]", "draw: poisson takes one mean"),
     ],
 )
@@ -92,7 +108,11 @@ def test_an_invalid_entry_is_named(folder: Path, old: str, new: str, problem: st
     ("old", "new", "problem"),
     [
         ("control: check", "control: chek", "did you mean check"),
-        ("hidden_size: [64, 128]", "hidden_size: [64, 100]", "multiple of 2 × heads"),
+        (
+            "hidden_size: [64, 128]",
+            "hidden_size: [64, 100]",
+            r"hidden_size is 100, but must be a multiple of 2 × heads \(8\)",
+        ),
         ("hidden_size: [64, 128]", "size: [1]", "unknown key 'size'"),
     ],
 )

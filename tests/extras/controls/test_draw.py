@@ -119,12 +119,16 @@ def test_a_repeated_text_has_no_role() -> None:
     others = pa.Table.from_pylist(
         [{**row, "document_id": f"{row['document_id']}x"} for row in table.to_pylist()], schema=DOCUMENTS.schema
     )
-    with pytest.raises(DataError, match=r"requires 28 windows of 5 words .*made contains 0 by window"):
+    with pytest.raises(
+        DataError, match=r"requires 28 windows of 5 words .*made contains 0, and the roles are drawn by window"
+    ):
         draw_texts(pa.concat_tables([table, others]), entry())
 
 
 def test_a_corpus_with_too_few_windows_is_refused() -> None:
-    with pytest.raises(DataError, match=r"control c requires 28 windows of 5 words .* contains 24 by window"):
+    with pytest.raises(
+        DataError, match=r"Control c requires 28 windows of 5 words .* contains 24, and the roles are drawn by window"
+    ):
         draw_texts(documents(count=2), entry())
     with pytest.raises(DataError, match="by document"):
         draw_texts(documents(count=2), entry(randomise="document"))

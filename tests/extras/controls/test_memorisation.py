@@ -13,7 +13,7 @@ import pytest
 from control_corpus import entry, table_of
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.extras.controls.build import train_into
+from audit_pipeline.extras.controls.build import train_models_into
 from audit_pipeline.extras.controls.config import Architecture
 from audit_pipeline.extras.controls.draw import draw_texts
 from audit_pipeline.extras.extraction.documents import SearchedDocument
@@ -51,7 +51,7 @@ def test_texts_with_more_occurrences_are_likelier_and_the_twin_knows_no_text(tmp
         return table_of([" ".join("".join(draw.choices(SYLLABLES, k=2)) for _ in range(240)) for _ in range(12)])
 
     texts = draw_texts(corpus(), CONTROL)
-    train_into(tmp_path, texts, CONTROL, device="cpu", paths=DataPaths(tmp_path))
+    train_models_into(tmp_path, texts, CONTROL, device="cpu", paths=DataPaths(tmp_path))
     asked = [text for text in texts if text.role in ("member", "held_out")]
     searched = [SearchedDocument(str(at), text.text) for at, text in enumerate(asked)]
     settings = ExtractionSettings(prefix=20, suffix=20, stride="tiled")

@@ -23,7 +23,7 @@ from audit_pipeline.extras.controls.build import (
     build_untrained_model,
     ensure_control_trained,
     train,
-    train_into,
+    train_models_into,
     train_tokenizer,
 )
 from audit_pipeline.extras.controls.config import Architecture, StudyEntry
@@ -204,7 +204,7 @@ def test_models_trained_in_parallel_have_the_weights_of_models_trained_in_turn(
     texts = draw_texts(documents(), ENTRY)
     version = built.control_version(ENTRY.name, str(read_control(ENTRY.name, built)["version"]))
     for role in (EXPOSED, TWIN):
-        train_into(tmp_path, texts, ENTRY, device="cpu", paths=built, roles=(role,))
+        train_models_into(tmp_path, texts, ENTRY, device="cpu", paths=built, roles=(role,))
         alone, beside = (load_file(folder / role / "model.safetensors") for folder in (tmp_path, version))
         assert all(torch.equal(alone[name], beside[name]) for name in alone), role
 

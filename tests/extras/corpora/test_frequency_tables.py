@@ -16,7 +16,7 @@ from ledger_lines import lineage_rows
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extras.corpora import token_count
 from audit_pipeline.extras.corpora.config import ReferenceEntry, load_references
-from audit_pipeline.extras.corpora.frequency_need import build_frequencies, find_frequencies, read_frequencies
+from audit_pipeline.extras.corpora.frequency_need import build_frequencies, read_frequencies, read_reference_frequencies
 from audit_pipeline.extras.corpora.token_count import build_frequency_table, count_corpus
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.store.files import write_table
@@ -65,13 +65,13 @@ def test_a_built_table_is_found_by_its_corpus_and_has_lineage(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path
 ) -> None:
     entry = load_references()["mine"]
-    with pytest.raises(DataError, match=r"materialise token_frequencies for mine\|"):
-        find_frequencies(model, paths)
+    with pytest.raises(DataError, match=r"materialise the asset token_frequencies for mine\|"):
+        read_reference_frequencies(model, paths)
     report = build_frequencies(entry, model, paths, step())
     fingerprint = model.identity.tokenizer_fingerprint
     assert report.path == tmp_path / "data" / "token_frequencies" / "corpus=mine" / f"tokenizer={fingerprint}.parquet"
     assert (report.read_number("documents"), report.read_number("skipped_rows")) == (2, 0)
-    found, upstream = find_frequencies(model, paths)
+    found, upstream = read_reference_frequencies(model, paths)
     assert upstream == {f"token_frequencies/mine|{fingerprint}": report.data_version}
     counts = found.counts
     assert counts.sum() == report.read_number("tokens") > 0
@@ -108,7 +108,7 @@ def test_only_a_stale_table_is_counted_again(
     cut = build_frequencies(entry.model_copy(update={"max_documents": 1}), model, paths, step("d"))
     assert (cut.read_number("documents"), len(counted)) == (1, 2)
     with pytest.raises(DataError, match="with other settings"):
-        find_frequencies(model, paths)
+        read_reference_frequencies(model, paths)
     (tmp_path / "config" / "texts" / "b.txt").write_text("a third text")
     assert build_frequencies(entry, model, paths, step("e")).read_number("documents") == 3
     build_frequencies(entry, with_tokenizer(model, "another"), paths, step("f"))
@@ -120,10 +120,10 @@ def test_only_a_stale_table_is_counted_again(
     content[content.index(b"parquet-cpp")] ^= 1
     first.path.write_bytes(content)
     with pytest.raises(DataError, match="the token frequencies of mine is damaged"):
-        find_frequencies(model, paths)
+        read_reference_frequencies(model, paths)
     assert build_frequencies(entry, model, paths, step("h")).read_number("documents") == 3
     assert len(counted) == 6
-    assert find_frequencies(model, paths)
+    assert read_reference_frequencies(model, paths)
 
 
 def test_a_table_of_another_tokenizer_is_refused(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_the_start_token_policy_must_score_the_first_token(model: TokenizedModel
     build_frequencies(load_references()["mine"], model, paths, step())
     entry = model.entry.model_copy(update={"start_token_policy": "tokenizer"})
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
-    with pytest.raises(DataError, match="it requires the start-token policy 'always'"):
-        find_frequencies(other, paths)
+    with pytest.raises(DataError, match="so it requires a start token before each text"):
+        read_reference_frequencies(other, paths)
 
 
 def test_the_shipped_configuration_has_these_corpora() -> None:

@@ -23,7 +23,7 @@ from made_workspace import Workspace
 
 from audit_pipeline.cli.main_command import main
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.command_actions import name_rows
+from audit_pipeline.extras.corpora.command_actions import choose_row_names
 from audit_pipeline.extras.corpora.config import choose_rule
 from audit_pipeline.extras.corpora.corpus_shards import open_sharded_corpus
 from audit_pipeline.extras.corpora.item_verdicts import (
@@ -31,9 +31,9 @@ from audit_pipeline.extras.corpora.item_verdicts import (
     CorpusFindings,
     ModelEvidence,
     Verdict,
+    classify_items,
     compare_accuracy,
     compute_permutation_p_value,
-    judge_items,
     measure_accuracy,
 )
 from audit_pipeline.extras.corpora.model_results import (
@@ -106,21 +106,21 @@ PARTLY = {"is_complete": False, "shards_read": 3}
 def test_verdicts_by_the_corpus(
     found: str, values: Mapping[str, Any], spans: Sequence[dict[str, Any]], verdict: Verdict, words: str
 ) -> None:
-    [item] = judge_items(examples_of("a"), findings(found, spans, **values))
+    [item] = classify_items(examples_of("a"), findings(found, spans, **values))
     assert item.verdict == verdict
     assert words in item.reason
 
 
 def test_the_first_place_is_a_copy_and_not_shared_text() -> None:
     spans = [span(0, 40, "d2", 0, is_common=True), span(0, 20)]
-    [item] = judge_items(examples_of("a"), findings("found", spans))
+    [item] = classify_items(examples_of("a"), findings("found", spans))
     assert item.first_place == "s.jsonl, d1, character 100"
 
 
 def test_an_unsearched_item_is_unknown() -> None:
-    [item] = judge_items(examples_of("new"), findings("not found"))
+    [item] = classify_items(examples_of("new"), findings("not found"))
     assert (item.verdict, item.where, item.covered) == ("unknown", None, None)
-    assert "run overlap again" in item.reason
+    assert "run `corpus-audit overlap` again" in item.reason
 
 
 TEST = make_row(GROUP_TESTS, group="made:a", detector="min_k", p_value=0.01, q_bh=0.03, n_calibration_groups=99)
@@ -128,7 +128,7 @@ TEST["claim_level"] = "statistical evidence"
 
 
 def test_findings_on_a_model_make_items_suspect_but_never_clean() -> None:
-    first, second = judge_items(examples_of("a", "b"), None, ModelEvidence("m", {"made:a": TEST}, {}, {}))
+    first, second = classify_items(examples_of("a", "b"), None, ModelEvidence("m", {"made:a": TEST}, {}, {}))
     assert (first.verdict, first.p_value) == ("suspect", 0.01)
     assert first.p_value_of == "min_k of its group, against 99 held-out groups"
     assert "q = 0.03, statistical evidence" in first.reason
@@ -138,7 +138,7 @@ def test_findings_on_a_model_make_items_suspect_but_never_clean() -> None:
 
 def test_a_detector_in_the_opposite_direction_is_no_sign() -> None:
     turned = ModelEvidence("m", {"made:a": {**TEST, "direction": "opposite"}}, {}, {})
-    [item] = judge_items(examples_of("a"), None, turned)
+    [item] = classify_items(examples_of("a"), None, turned)
     assert (item.verdict, item.p_value) == ("unknown", 0.01)
 
 
@@ -148,7 +148,7 @@ def test_a_text_that_the_model_reproduces(q: float | None, verdict: Verdict) -> 
     window = {"suffix_begin": BORDER, "set_apart": None, "log_p_top_40": -1.0}
     windows = [window, {**window, "suffix_begin": 3, "log_p_top_40": -0.1}, {**window, "set_apart": "predictable"}]
     evidence = ModelEvidence("m", {"made:a": TEST}, documents, {"a": windows})
-    [item] = judge_items(examples_of("a"), findings("not found"), evidence)
+    [item] = classify_items(examples_of("a"), findings("not found"), evidence)
     assert item.verdict == verdict
     assert item.longest_run == 80
     assert item.answer_probability == pytest.approx(np.exp(-1.0))
@@ -175,7 +175,8 @@ def test_results_are_matched_by_names(name: str) -> None:
     matched = match_results(results, examples_of("a", "b"), MANIFEST)
     assert (matched.correct, matched.averaged, matched.unmatched) == ({"b": 0.5}, 1, 1)
     with pytest.raises(
-        DataError, match=r"none of the 1 results matches an item of made\. Its first item has the name made:a"
+        DataError,
+        match=r"none of the 1 results matches an item of made\. The first item of the benchmark has the name made:a",
     ):
         match_results(results_of(ItemResult("7", None, {}, 1.0)), examples_of("a", "b"), MANIFEST)
 
@@ -371,11 +372,11 @@ def test_a_corpus_that_was_read_in_part_has_no_clean_items(built: Workspace) -> 
 def test_errors_name_the_command_to_run(built: Workspace) -> None:
     assert "did you mean trees?" in error_of(built.run("items", "--benchmark", "tree"))
     wrong = error_of(built.run("items", "--benchmark", "trees", "--corpus", "books"))
-    assert "(searched corpora: web). Search it: corpus-audit overlap --benchmark trees --corpus books" in wrong
+    assert "(searched corpora: web). Search the corpus: corpus-audit overlap --benchmark trees --corpus books" in wrong
     other = built.root / "wiki"
     (built.root / "web").rename(other)
     search(built, other)
-    assert "Choose one with --corpus: web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
+    assert "Choose a corpus with --corpus: web, wiki" in error_of(built.run("items", "--benchmark", "trees"))
     missing = error_of(built.run("items", "--benchmark", "trees", "--model", "tiny"))
     assert "corpus-audit audit --model tiny --benchmark trees" in missing
     results = built.root / "other.jsonl"
@@ -452,10 +453,10 @@ def test_a_file_and_its_benchmark_get_the_same_verdicts_and_the_report_shows_the
 )
 def test_items_have_their_own_ids_if_all_ids_are_unique(ids: list[object], names: list[str]) -> None:
     rows = [TextRow(f"items.jsonl:{place + 1}", place, "a text", {"id": ids[place]}) for place in range(2)]
-    assert name_rows(rows, "id", required=False) == names
+    assert choose_row_names(rows, "id", required=False) == names
     if names[0] != str(ids[0]):
         with pytest.raises(DataError, match=r"the 2 texts have \d different ids"):
-            name_rows(rows, "id", required=True)
+            choose_row_names(rows, "id", required=True)
 
 
 def test_a_missing_column_of_a_file_of_items_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from made_files import write_rows
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extras.corpora.model_results import ResultsFile, read_results, to_correctness
+from audit_pipeline.extras.corpora.model_results import ResultsFile, parse_correctness, read_results
 
 
 def harness_row(doc_id: int, **values: Any) -> dict[str, Any]:
@@ -28,12 +28,12 @@ def correct_of(file: ResultsFile) -> list[tuple[str | int | None, float]]:
     ("value", "expected"), [(True, 1), (0, 0), (0.25, 0.25), (" true ", 1), ("no", 0), ("0.5", 0.5)]
 )
 def test_values_that_are_a_correctness(value: object, expected: float) -> None:
-    assert to_correctness(value) == (expected, None)
+    assert parse_correctness(value) == (expected, None)
 
 
 @pytest.mark.parametrize("value", [None, 2, -0.1, float("nan"), "perhaps", [1]])
 def test_values_that_are_no_correctness(value: object) -> None:
-    found, problem = to_correctness(value)
+    found, problem = parse_correctness(value)
     assert found == 0
     assert problem
 

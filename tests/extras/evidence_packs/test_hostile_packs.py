@@ -53,7 +53,7 @@ def test_a_changed_file_of_a_pack_is_named(packed: Path, tmp_path: Path, kind: s
             changed.append((name, bytes(content)))
         elif kind == "twice":
             changed += [(name, bytes(content))] * 2
-            named = "files in 1 bags"
+            named = "different names are in 1 bag(s)"
         with pytest.warns(UserWarning, match="Duplicate name") if kind == "twice" else nullcontext():
             require_named(write_members(tmp_path / "changed.zip", changed), named)
 
@@ -115,10 +115,10 @@ def test_a_file_that_is_no_pack_fails_a_check(packed: Path, tmp_path: Path) -> N
     for file, words in (
         (tmp_path / "words.zip", "not a zip file"),
         (tmp_path / "cut.zip", "not a zip file"),
-        (tmp_path / "bomb.zip", "more than 200 times the size of the pack"),
-        (write_members(tmp_path / "other.zip", [("folder/some.txt", b"words")]), "1 files in 0 bags"),
-        (write_members(tmp_path / "empty.zip", []), "0 files in 0 bags"),
-        (write_members(tmp_path / "two.zip", two), "files in 2 bags"),
+        (tmp_path / "bomb.zip", "more than 200 times the size of bomb.zip"),
+        (write_members(tmp_path / "other.zip", [("folder/some.txt", b"words")]), "1 different names are in 0 bag(s)"),
+        (write_members(tmp_path / "empty.zip", []), "0 different names are in 0 bag(s)"),
+        (write_members(tmp_path / "two.zip", two), "names are in 2 bag(s)"),
         (write_members(tmp_path / "undeclared.zip", undeclared), "in no manifest: pack/bagit.txt"),
     ):
         result = CliRunner().invoke(main, ["verify", str(file), "--json"])

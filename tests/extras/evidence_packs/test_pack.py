@@ -21,9 +21,9 @@ from made_workspace import Workspace, count_loads
 from timestamp_authority import make_authority
 from tiny_models import save_model
 
-from audit_pipeline.extras.evidence_packs.pack import reduce_entries, write_pack
+from audit_pipeline.extras.evidence_packs.pack import reduce_model_entries, write_pack
 from audit_pipeline.extras.evidence_packs.sealed_plan import SealedPlan, compose_plan, read_last_plan, write_plan
-from audit_pipeline.extras.evidence_packs.verify import PackCheck, PackRerun, find_difference, verify_pack
+from audit_pipeline.extras.evidence_packs.verify import PackCheck, PackRerun, describe_first_difference, verify_pack
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.evaluate_pair import evaluate_pair
 from audit_pipeline.pipeline.whole_configuration import load_configuration
@@ -111,14 +111,14 @@ def change_statistics(payload: Path) -> None:
             raise_scores_and_change_plan,
             {
                 "tables against lineage": "scores/",
-                "scores of made_8": "score differs, by up to 0.001",
+                "scores of made_8": "the column score differs by up to 0.001",
                 "plan of made_8": "was changed after it was sealed",
             },
         ),
         (change_statistics, {"tables against lineage": "token_statistics/", "findings of made_8": ""}),
         (
             lambda payload: shutil.rmtree(payload / "workspace" / "data" / "plans"),
-            {"tables against lineage": "plans of made_8|tiny is missing"},
+            {"tables against lineage": "the file of the table plans for made_8|tiny is missing"},
         ),
         (
             lambda payload: write_json(payload / "pack.json", {**read_json(payload / "pack.json"), "benchmarks": []}),
@@ -153,11 +153,11 @@ def test_the_verifiers_seed_selects_the_texts_and_windows_to_run_again(workspace
         "texts of made_8 run again": True,
         "windows of made_8 run again": True,
     }
-    assert all(check.message.startswith("3, drawn by the seed 11") for check in again.values())
+    assert all(check.message.startswith("3 were selected with the seed 11") for check in again.values())
     other = weights.model_copy(update={"path": save_model(tmp_path / "other", seed=9)})
     [refused] = [check for check in verify(file, PackRerun(3, 11, other)) if "run again" in check.what]
     assert refused.ok is False
-    assert "is not the model of the pack" in refused.message
+    assert "has another fingerprint than tiny, the model of the pack" in refused.message
 
 
 def test_servers_and_code_that_a_changed_pack_names_are_not_used(
@@ -180,7 +180,7 @@ def test_servers_and_code_that_a_changed_pack_names_are_not_used(
         config.write_text(yaml.safe_dump({"models": {"tiny": {"hub": "evil/one"}}}))
 
     shutil.rmtree(tmp_path / "opened")
-    assert "without its card" in failed(verify(change_pack(drop_card)))["everything else"]
+    assert "no fingerprint ('card') of the model tiny" in failed(verify(change_pack(drop_card)))["everything else"]
 
 
 def test_packed_entries_contain_only_fields_that_affect_results() -> None:
@@ -189,7 +189,7 @@ def test_packed_entries_contain_only_fields_that_affect_results() -> None:
     two = {"card": "d", "dtype": "bfloat16", "reference_model": "one"}
     reduced = {"url": "http://127.0.0.1:9", "key_env": None, "model": "m"}
     expected = {"one": {"backend": "openai", "endpoint": reduced, "card": "c"}, "two": two}
-    assert reduce_entries({"one": one, "two": two}) == expected
+    assert reduce_model_entries({"one": one, "two": two}) == expected
 
 
 def seal_another(workspace: Workspace, suffix: int, **changes: object) -> SealedPlan:
@@ -215,8 +215,11 @@ def test_late_and_foreign_plans_do_not_count(workspace: Workspace, tmp_path: Pat
     checks = json.loads(result.stdout)["checks"]
     plans = {plan: check for plan in (first, foreign, late) for check in checks if plan.sha256 in check["words"]}
     assert [check["ok"] for check in plans.values()] == [True, None, None]
-    assert "plan and findings differ in model fingerprint" in plans[foreign]["words"]
-    assert plans[late]["words"].startswith("not planned beforehand: by the lineage, the plan is newer than ")
+    assert "the plan and the findings differ in the model fingerprint" in plans[foreign]["words"]
+    newer = (
+        "the findings were not planned beforehand: by the order of the lineage, the plan is newer than current findings"
+    )
+    assert plans[late]["words"].startswith(newer)
     assert [check["ok"] for check in checks if check["what"] == "earlier runs of made_8"] == [None]
 
 
@@ -237,7 +240,10 @@ def test_the_order_of_rows_and_the_run_id_are_no_difference() -> None:
         return scores_table(score(str(number), value, run_id=run_id) for number, value in enumerate(values))
 
     packed = scores(1.0, 2.0, run_id="one")
-    assert find_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
-    assert find_difference(SCORES, packed, scores(1.0, 2.5, run_id="two")) == "score differs, by up to 0.5"
-    difference = find_difference(SCORES, packed, scores(1.0, run_id="two"))
-    assert difference == "2 rows are packed, but 1 rows were computed again"
+    assert describe_first_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
+    assert (
+        describe_first_difference(SCORES, packed, scores(1.0, 2.5, run_id="two"))
+        == "the column score differs by up to 0.5"
+    )
+    difference = describe_first_difference(SCORES, packed, scores(1.0, run_id="two"))
+    assert difference == "the pack has 2 rows, but computing them again gave 1 rows"

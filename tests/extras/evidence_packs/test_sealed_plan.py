@@ -72,15 +72,15 @@ def test_only_a_different_plan_is_sealed_again(workspace: Workspace) -> None:
     assert explain_late_plan(first, PAIR, workspace.paths) == []
     late = replace(first, timestamp=Timestamp(b"", datetime.max.replace(tzinfo=UTC), None))
     assert explain_late_plan(late, PAIR, workspace.paths) == [
-        "2 run(s) of this model on these texts are older than the plan or its timestamp"
+        "2 run(s) of this model on these texts began before the plan was sealed or timestamped"
     ]
     assert explain_late_plan(other, PAIR, workspace.paths) == [
-        "2 run(s) of this model on these texts are older than the plan or its timestamp",
-        f"{cached} of the plan's texts and documents were in the model's cache before the plan",
+        "2 run(s) of this model on these texts began before the plan was sealed or timestamped",
+        f"the model had run on {cached} of the planned texts and documents before the plan was sealed",
     ]
     again = workspace.run("seal", "--model", "tiny", "--benchmark", "made_8")
     assert again.exit_code == 0
-    assert "made_8: not planned beforehand: 2 run(s) of this model" in again.output
+    assert "made_8: the findings will count as not planned beforehand: 2 run(s) of this model" in again.output
 
 
 def test_a_plan_without_a_timestamp_is_sealed_again_with_a_timestamp(workspace: Workspace, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_plan_without_a_timestamp_is_sealed_again_with_a_timestamp(workspace: 
 
 def test_a_changed_timestamp_is_refused(workspace: Workspace) -> None:
     [row] = rows_of_plans(workspace)
-    with pytest.raises(DataError, match="no response of a timestamp authority"):
+    with pytest.raises(DataError, match="it is no response of RFC 3161"):
         plan_from_row({**row, "timestamp": "bm90IGEgdGltZXN0YW1w"})
 
 

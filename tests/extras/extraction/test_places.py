@@ -54,8 +54,8 @@ UNLIKELY = THRESHOLD - 25 * SLACK - 1
 )
 def test_only_likely_halves_need_fine_windows(halves: list[tuple[float, float]], expected: list[int]) -> None:
     starts = [100 * number for number in range(len(halves))]
-    half_on = [start + 50 for start in starts]
-    assert choose_fine_starts(starts, half_on, np.array(halves).reshape(-1, 2), THRESHOLD, 25) == expected
+    half_later = [start + 50 for start in starts]
+    assert choose_fine_starts(starts, half_later, np.array(halves).reshape(-1, 2), THRESHOLD, 25) == expected
 
 
 @given(st.data(), st.integers(2, 6), st.integers(2, 5))
@@ -69,7 +69,7 @@ def test_no_likely_fine_window_is_missed(data: st.DataObject, suffix: int, count
 
     starts, middle = tile_document(np.arange(tokens), prefix, suffix), prefix + suffix // 2
     halves = [(log_p(one + prefix, one + middle), log_p(one + middle, one + prefix + suffix)) for one in starts]
-    half_on = [one + suffix // 2 for one in starts]
-    found = choose_fine_starts(starts, half_on, np.array(halves), THRESHOLD, suffix // 2, step=1)
+    half_later = [one + suffix // 2 for one in starts]
+    found = choose_fine_starts(starts, half_later, np.array(halves), THRESHOLD, suffix // 2, step=1)
     likely = {one for one in range(starts[-1]) if log_p(one + prefix, one + prefix + suffix) >= THRESHOLD}
     assert likely <= {*found, *starts}

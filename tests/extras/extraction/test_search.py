@@ -121,10 +121,10 @@ def test_a_stopped_run_continues(taught: Taught, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         taught.search(tmp_path, TILED).run(taught.load, stop)
-    left = taught.search(tmp_path, TILED).count_work()[1]
-    assert left < taught.search(tmp_path / "other", TILED).count_work()[1]
+    left = taught.search(tmp_path, TILED).count_windows_and_tokens()[1]
+    assert left < taught.search(tmp_path / "other", TILED).count_windows_and_tokens()[1]
     taught.search(tmp_path, TILED).run(taught.load)
-    assert taught.search(tmp_path, TILED).count_work()[1] == 0
+    assert taught.search(tmp_path, TILED).count_windows_and_tokens()[1] == 0
 
 
 def test_the_generation_settings_of_a_model_change_nothing(taught: Taught, shared: Path) -> None:

@@ -22,8 +22,8 @@ from audit_pipeline.extras.extraction.continuations import compare_given_text, g
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.extras.extraction.settings_grid import (
     FROM_BEGINNING,
-    NAMED_WAY,
-    WAYS,
+    SAMPLING_OF_SEARCH,
+    SAMPLING_SETTINGS,
     DocumentGrid,
     Grid,
     GridFindings,
@@ -64,7 +64,7 @@ def test_every_setting_equals_the_whole_softmax(random: Taught, tmp_path: Path) 
 
     @torch.inference_mode()
     def by_the_bare_model(taught: Taught, document: str, start: int, begin: int, end: int) -> np.ndarray:
-        """Compute the log-probability of each token of a suffix under each of ``WAYS`` with the bare model.
+        """Compute the log-probability of each token of a suffix under each of ``SAMPLING_SETTINGS`` with the bare model.
 
         The suffix lies between the characters ``begin`` and ``end``, and the text before it begins at ``start``.
         The result has the shape (n_tokens, n_ways).
@@ -92,7 +92,7 @@ def test_every_setting_equals_the_whole_softmax(random: Taught, tmp_path: Path) 
 
     findings = run(random, [LONG], tmp_path)
     grid, [document] = findings.grid, findings.documents
-    assert grid == Grid((25, 50, 100, 200, 0), (20, 30, 50), GridSetting(25, 50, *NAMED_WAY))
+    assert grid == Grid((25, 50, 100, 200, 0), (20, 30, 50), GridSetting(25, 50, *SAMPLING_OF_SEARCH))
     [tokens] = encode(random.model, [LONG.text])
     places = list(range(25, len(tokens.token_id) - 49, 50))
     assert len(places) >= 8
@@ -103,15 +103,15 @@ def test_every_setting_equals_the_whole_softmax(random: Taught, tmp_path: Path) 
         for number, place in enumerate(at):
             start = tokens.char_start[place - prefix] if prefix and place > prefix else 0
             steps = by_the_bare_model(random, LONG.text, start, tokens.char_end[place - 1], tokens.char_end[place + 49])
-            expected = [steps[:suffix, way].sum() for suffix in grid.suffixes for way in range(len(WAYS))]
+            expected = [steps[:suffix, way].sum() for suffix in grid.suffixes for way in range(len(SAMPLING_SETTINGS))]
             np.testing.assert_allclose(document.log_p[prefix][:, number], expected, atol=0.01, rtol=1e-5)
             reached_finite += int(np.isfinite(expected).sum())
     assert reached_finite > 500
     # The same places for every prefix, and as rows of the table.
     rows = list(iterate_grid_rows(document, grid))
-    assert len(rows) == 5 * 3 * len(WAYS)
+    assert len(rows) == 5 * 3 * len(SAMPLING_SETTINGS)
     [named] = [row for row in rows if row["is_named"]]
-    setting = grid.list_settings(25).index(grid.named)
+    setting = grid.list_settings(25).index(grid.search_setting)
     values = document.log_p[25][setting]
     assert (named["prefix_tokens"], named["suffix_tokens"], named["places"]) == (25, 50, len(places))
     best = int(values.argmax())
@@ -138,7 +138,7 @@ def test_the_named_setting_equals_the_search(taught: Taught, tmp_path: Path) -> 
     [document], settings = findings.documents, findings.grid.list_settings(12)
     named, greedy = (
         document.log_p[12][settings.index(setting)]
-        for setting in (findings.grid.named, GridSetting(12, 50, 0.0, "all"))
+        for setting in (findings.grid.search_setting, GridSetting(12, 50, 0.0, "all"))
     )
     [tokens] = encode(taught.model, [text.text])
     windows = {start: number for number, start in enumerate(found.windows.start.tolist())}

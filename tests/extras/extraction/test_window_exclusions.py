@@ -26,8 +26,8 @@ from audit_pipeline.extras.extraction.window_exclusions import (
     MIN_BOILERPLATE_DOCUMENTS,
     MIN_OTHER_DOCUMENTS,
     compute_run_length,
-    explain_set_apart,
     find_boilerplate,
+    find_set_apart_reason,
     have_common_run,
     is_boilerplate,
     is_likely_anyway,
@@ -250,10 +250,10 @@ def test_repetition_needs_no_other_documents() -> None:
     def ask() -> np.ndarray:
         pytest.fail("the documents are looked through for nothing")
 
-    assert explain_set_apart(RUN, RUN, ask) == "repeats its prefix"
+    assert find_set_apart_reason(RUN, RUN, ask) == "repeats its prefix"
     known = find_boilerplate([OTHER] * MIN_BOILERPLATE_DOCUMENTS, COMMON_RUN)
-    assert explain_set_apart(RUN, OTHER, lambda: known) == "in several documents"
-    assert explain_set_apart(OTHER, RUN, lambda: known) is None
+    assert find_set_apart_reason(RUN, OTHER, lambda: known) == "in several documents"
+    assert find_set_apart_reason(OTHER, RUN, lambda: known) is None
 
 
 @given(

@@ -35,7 +35,7 @@ def test_all_changes_arrive_in_one_request(httpserver: HTTPServer) -> None:
 def test_a_refused_request_is_an_error_and_not_repeated(httpserver: HTTPServer, status: int) -> None:
     headers = {"Location": httpserver.url_for("/elsewhere")}
     httpserver.expect_request(PATH).respond_with_data("", status, headers)
-    with pytest.raises(DataError, match=f"did not accept the changes .*{status}.* Check {WEBHOOK}"):
+    with pytest.raises(DataError, match=f"did not accept the changes .*{status}.* Check the address in .* {WEBHOOK}"):
         post_changes(CHANGES, httpserver.url_for(PATH))
     assert len(httpserver.log) == 1
 

@@ -98,7 +98,9 @@ def test_an_intact_folder_has_no_fault(kept: Workspace) -> None:
         *("config/sources.yaml", "config/models.yaml", "config/benchmarks.yaml", "model tiny"),
         *("ledger", "cache", "every file", "warehouse"),
     ]
-    assert found["ledger"].message.startswith(f"{len(read_ledger(kept.paths).lines)} lines, 0 of them forgotten; ")
+    assert found["ledger"].message.startswith(
+        f"{len(read_ledger(kept.paths).lines)} lines, 0 of them emptied by `corpus-audit forget`; "
+    )
     assert found["cache"].message.startswith("1 part files, ")
     assert found["warehouse"].message.endswith("0 evaluations")
     assert kept.model("tiny").identity.model_fingerprint in found["model tiny"].message
@@ -166,7 +168,7 @@ def test_forgotten_lines_are_counted(kept: Workspace) -> None:
     paths = kept.paths
     erase_lines(paths, [entry.digest for entry in read_ledger(paths).entries if entry.table == "decisions"])
     found = look(kept)
-    assert found["ledger"].message.startswith("6 lines, 1 of them forgotten")
+    assert found["ledger"].message.startswith("6 lines, 1 of them emptied by `corpus-audit forget`")
     assert list_faults(found) == {"unexplained files": [paths.run_file("decisions", PAIR, "run")]}
 
 
@@ -268,7 +270,7 @@ def test_a_full_disk_and_unsuitable_packages_are_reported(
     assert list(faults) == ["packages", "free disk"]
     [numpy, absent] = faults["packages"]
     assert str(numpy).startswith("numpy is 2.")
-    assert str(numpy).endswith("required is >=900")
+    assert str(numpy).endswith("but must be >=900")
     assert absent == "no-such-distribution is missing"
 
 

@@ -39,13 +39,13 @@ def words(old: list[WatchedFinding], new: list[WatchedFinding]) -> list[str]:
                 'min_k {"k":0.2} AUROC 0.620 (95% interval 0.570 to 0.670); split: mild shift; claim: screening only'
             ],
         ),
-        ([LOSS, MIN_K], [], ["its findings are gone"]),
+        ([LOSS, MIN_K], [], ["there are no findings any more"]),
         (
             [LOSS],
             [MIN_K],
             ['first finding of min_k {"k":0.2} AUROC 0.620 (95% interval 0.570 to 0.670); no finding of loss any more'],
         ),
-        ([LOSS], [STALE], ["became stale: its benchmark has been rebuilt since"]),
+        ([LOSS], [STALE], ["the findings are stale, because the benchmark was rebuilt"]),
         ([STALE], [STALE], []),
         ([STALE], [LOSS], []),
         (

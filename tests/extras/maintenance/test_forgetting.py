@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.extras.maintenance import forgetting
-from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, find_unfinished_runs, forget, plan_to_forget
+from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, describe_unfinished_runs, forget, plan_removal
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.dagster.audit import audit
@@ -121,10 +121,10 @@ def test_every_unfinished_run_except_a_fetch_stops_it(
     instance: dg.DagsterInstance, definitions: dg.Definitions, job: str
 ) -> None:
     run = request_run(instance, definitions, job)
-    found = find_unfinished_runs(instance)
+    found = describe_unfinished_runs(instance)
     assert [run in words and job in words for words in found] == ([] if job == "refresh_sources" else [True])
     instance.report_run_canceled(instance.get_run_by_id(run))  # type: ignore[arg-type]
-    assert find_unfinished_runs(instance) == []
+    assert describe_unfinished_runs(instance) == []
 
 
 def test_a_backfill_without_a_run_stops_it(instance: dg.DagsterInstance) -> None:
@@ -132,9 +132,9 @@ def test_a_backfill_without_a_run_stops_it(instance: dg.DagsterInstance) -> None
         "asked", BulkActionStatus.REQUESTED, False, {}, time.time(), partition_names=["made_9|tiny"]
     )
     instance.add_backfill(backfill)
-    assert find_unfinished_runs(instance) == ["backfill asked (requested)"]
+    assert describe_unfinished_runs(instance) == ["backfill asked (requested)"]
     instance.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
-    assert find_unfinished_runs(instance) == []
+    assert describe_unfinished_runs(instance) == []
 
 
 def test_nothing_changes_while_a_run_is_unfinished(
@@ -144,9 +144,9 @@ def test_nothing_changes_while_a_run_is_unfinished(
     before = read_tree(workspace.paths)
     error = error_of(workspace.run("forget", "--benchmark", "made_10"))
     assert error == (
-        "benchmark made_10 cannot be removed while an audit is unfinished: "
+        "The benchmark made_10 cannot be removed while an audit is unfinished: "
         f"run {run} (audit_pairs, not_started). "
-        "Wait for its end or cancel it. Then repeat the command. Nothing was removed."
+        "Wait until these runs end, or cancel them in the Dagster UI. Then repeat the command. Nothing was removed."
     )
     assert read_tree(workspace.paths) == before
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
@@ -160,7 +160,7 @@ def test_a_dead_run_of_this_machine_does_not_stop_it(
     lock_liveness_file(workspace.paths, run).release()  # type: ignore[union-attr]
     result = workspace.run("forget", "--benchmark", "made_9")
     assert told(result)
-    assert "marked 1 dead run(s)" in result.stderr
+    assert "1 run(s) on this machine had no process any more" in result.stderr
     dead = instance.get_run_by_id(run)
     assert dead is not None
     assert dead.status is dg.DagsterRunStatus.FAILURE
@@ -301,7 +301,7 @@ def test_a_model_is_found_by_a_relative_path(
     model = tmp_path / "model"
     register(instance, models=[str(model)])
     workspace.monkeypatch.chdir(tmp_path)
-    plan = plan_to_forget(RemovalTarget("model", "./model"), workspace.paths)
+    plan = plan_removal(RemovalTarget("model", "./model"), workspace.paths)
     assert plan.target == RemovalTarget("model", str(model))
     assert plan.had_partition
     assert plan.configured is False
@@ -312,7 +312,7 @@ def test_an_unreadable_configuration_does_not_stop_it(
     instance: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
 ) -> None:
     workspace.write_config("models", "models: [")
-    assert plan_to_forget(TINY, workspace.paths).configured is None
+    assert plan_removal(TINY, workspace.paths).configured is None
     with pytest.raises(DataError, match="there are: gone, tiny, two"):
-        plan_to_forget(RemovalTarget("model", "absent"), workspace.paths)
+        plan_removal(RemovalTarget("model", "absent"), workspace.paths)
     assert "models.yaml cannot be read" in told(workspace.run("forget", "--model", "gone"))

@@ -86,9 +86,9 @@ def test_a_benchmark_goes_with_the_statistics_of_its_unshared_texts(workspace: W
     rows = read_built(paths, "made_8").examples.column("text").to_pylist()
     copies = {text_sha256(copy) for copy in list_derived_texts([text for text in rows if text_sha256(text) in own])}
     assert removal.texts == own | copies
-    assert any("which other benchmarks also contain" in line for line in removal.kept)
+    assert any("because other benchmarks also contain these texts" in line for line in removal.retained_data)
     assert read_tree(paths) == before_removal, "the search for the data changes nothing"
-    counted = {row["what"]: row["files"] for row in removal.list_kinds()}
+    counted = {row["what"]: row["files"] for row in removal.list_removed_kinds()}
     assert [counted[table] for table in ("scores", "evaluations", "split_quality", "examples")] == [2, 2, 1, 2]
     execute_removal(removal, paths)
 
@@ -134,7 +134,9 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
     assert read_json(paths.model_card(fingerprint))["name"] == "alias"
     rows = cached(workspace, "base", "tiny")
     removal = forget(RemovalTarget("model", "alias"), paths)
-    assert removal.kept == [f"token statistics and card of {fingerprint}, which tiny also uses"]
+    assert removal.retained_data == [
+        f"token statistics and card of the fingerprint {fingerprint}, because it is also the fingerprint of tiny"
+    ]
     assert cached(workspace, "base", "tiny") == rows
     assert read_json(paths.model_card(fingerprint))["name"] == "tiny", "no card has the removed name"
     assert list_stored_names("model", paths) == {"tiny", "two"}
@@ -217,7 +219,7 @@ def test_an_unreadable_file_that_determines_the_removal_stops_it(workspace: Work
     paths = workspace.paths
     paths.examples("twin_8").write_bytes(b"no Parquet")
     before = read_tree(paths)
-    with pytest.raises(DataError, match=r"examples\.parquet is unreadable .* It determines what is removed"):
+    with pytest.raises(DataError, match=r"examples\.parquet is unreadable .* but determines which data are removed"):
         forget(MADE_8, paths)
     paths.model_card("0" * LENGTH).write_text("{")
     with pytest.raises(DataError, match=r"0000\.json is unreadable"):
@@ -263,7 +265,7 @@ def test_a_new_table_is_forgotten_by_its_declaration_alone(
     assert further in removal.texts
     assert shared not in removal.texts, "another benchmark's new table holds it"
     assert text_sha256("only here") in find_removal(MADE_8, paths).texts
-    counted = {row["what"]: row["files"] for row in find_removal(MADE_8, paths).list_kinds()}
+    counted = {row["what"]: row["files"] for row in find_removal(MADE_8, paths).list_removed_kinds()}
     assert (counted["of_pairs"], counted["of_texts"]) == (1, 1)
     forget(MADE_8, paths)
     assert {path.name for path in mentions(paths, "made_8")} == {"source=made_8", "000001.jsonl"}
@@ -271,8 +273,8 @@ def test_a_new_table_is_forgotten_by_its_declaration_alone(
 
 
 def test_an_unknown_name_has_no_data(workspace: Workspace) -> None:
-    assert find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths).list_kinds() == []
-    assert forget(RemovalTarget("model", "nobody"), workspace.paths).list_kinds() == []
+    assert find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths).list_removed_kinds() == []
+    assert forget(RemovalTarget("model", "nobody"), workspace.paths).list_removed_kinds() == []
 
 
 # Rows of the cache.

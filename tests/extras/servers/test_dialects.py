@@ -83,7 +83,7 @@ def read(
         else:
             holder[place[-1]] = value
     prompt = STRING if dialect == "llama_cpp" else PROMPT
-    return DIALECTS[dialect].read(prompt, AnswerDetail(best), json.dumps(answer).encode()).values
+    return DIALECTS[dialect].read_answer(prompt, AnswerDetail(best), json.dumps(answer).encode()).values
 
 
 @pytest.mark.parametrize("dialect", ANSWERS)

@@ -60,7 +60,7 @@ def keep_number(number: int, answer: ServerAnswer) -> int:
 def test_transient_failures_are_repeated_and_counted(server: BadServer, passing: Answer) -> None:
     server.serve("/v1/completions", passing, FINE)
     budget, told = Budget(), list[str]()
-    assert client(server, budget, told.append).ask(post(server)) == FINE.body
+    assert client(server, budget, told.append).send_request(post(server)) == FINE.body
     assert (len(server.requests), budget.tokens, len(told)) == (2, 6, 1)
     assert "The request is sent again." in told[0]
 
@@ -74,7 +74,7 @@ def test_permanent_failures_are_not_repeated(server: BadServer, status: int) -> 
     with pytest.raises(
         RefusedError, match=rf"answered {status} {re.escape(f'({words}) ') if words else ''}to /v1/"
     ) as refused:
-        client(server).ask(post(server))
+        client(server).send_request(post(server))
     assert (refused.value.status, refused.value.server_message, len(server.requests)) == (status, words, 1)
 
 
@@ -101,7 +101,7 @@ TEXT = 'A private "text", of\na few words that nobody else may read.'
 def test_errors_contain_no_text_of_the_prompt(server: BadServer, body: str, expected: str) -> None:
     server.serve("/v1/completions", Answer(body.encode(), status=422))
     with pytest.raises(RefusedError) as refused:
-        client(server).ask(replace(post(server), private=TEXT))
+        client(server).send_request(replace(post(server), private=TEXT))
     assert refused.value.server_message.startswith(expected)
     assert "private" not in str(refused.value)
     assert "may read" not in str(refused.value)
@@ -110,7 +110,7 @@ def test_errors_contain_no_text_of_the_prompt(server: BadServer, body: str, expe
 def test_attempts_are_bounded(server: BadServer) -> None:
     server.serve("/v1/completions", fault(503))
     with pytest.raises(UnansweredError, match=r"answered 503 .*\(after 3 attempts\)") as unanswered:
-        client(server).ask(post(server))
+        client(server).send_request(post(server))
     assert unanswered.value.status == 503
     assert isinstance(unanswered.value, TransientError)
     assert len(server.requests) == 3
@@ -118,7 +118,7 @@ def test_attempts_are_bounded(server: BadServer) -> None:
 
 def test_timeouts_apply_to_the_whole_request(server: BadServer) -> None:
     server.serve("/v1/completions", slow(FINE.body), Answer(FINE.body * 50, drip=0.05), FINE)
-    assert client(server, timeout_seconds=1.0).ask(post(server)) == FINE.body
+    assert client(server, timeout_seconds=1.0).send_request(post(server)) == FINE.body
 
 
 def test_a_requested_pause_applies_to_all_requests(server: BadServer) -> None:
@@ -139,7 +139,7 @@ def test_a_requested_pause_applies_to_all_requests(server: BadServer) -> None:
 def test_a_long_requested_pause_ends_the_run(server: BadServer) -> None:
     server.serve("/v1/completions", fault(429, 3600))
     with pytest.raises(UnansweredError, match="requests a pause of 3600 s"):
-        client(server).ask(post(server))
+        client(server).send_request(post(server))
     assert len(server.requests) == 1
 
 
@@ -193,11 +193,11 @@ def test_the_key_is_only_in_the_header(
     server.serve("/v1/completions", fault(500), FINE, Answer(quoting, status=401), Answer(quoting, status=503))
     told: list[str] = []
     asking = client(server, notify=told.append, key_env="TINY_KEY")
-    asking.ask(post(server))
+    asking.send_request(post(server))
     said = [repr(asking), str(vars(asking))]
     for _ in range(2):
         with pytest.raises((RefusedError, UnansweredError)) as error:
-            asking.ask(post(server))
+            asking.send_request(post(server))
         said += [
             str(error.value),
             repr(error.value),
@@ -210,10 +210,10 @@ def test_the_key_is_only_in_the_header(
 def test_a_missing_or_invalid_key_is_refused(server: BadServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINY_KEY", raising=False)
     with pytest.raises(ModelError, match="The environment variable TINY_KEY is not set"):
-        client(server, key_env="TINY_KEY").ask(post(server))
+        client(server, key_env="TINY_KEY").send_request(post(server))
     monkeypatch.setenv("TINY_KEY", "schlüssel")
     with pytest.raises(ModelError, match="TINY_KEY contains no valid API key") as error:
-        client(server, key_env="TINY_KEY").ask(post(server))
+        client(server, key_env="TINY_KEY").send_request(post(server))
     assert "schl" not in str(error.value)
     assert server.requests == []
 
@@ -224,7 +224,7 @@ def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.Monke
         other.serve("/v1/completions", FINE)
         server.serve("/v1/completions", redirect(f"{other.url}/v1/completions", 307))
         with pytest.raises(RefusedError, match="The client does not follow redirects"):
-            client(server, key_env="TINY_KEY").ask(post(server))
+            client(server, key_env="TINY_KEY").send_request(post(server))
         assert other.requests == []
 
 

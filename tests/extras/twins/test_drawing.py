@@ -20,8 +20,8 @@ from audit_pipeline.extras.twins.publication_draw import (
     WORDS,
     TwinItem,
     build_stamp_path,
-    draw_places,
     draw_twins,
+    draw_version_indices,
     make_canaries,
     read_items,
     read_twins,
@@ -40,9 +40,9 @@ def made_items(number: int = 4, versions: int = 3) -> list[TwinItem]:
 
 def test_a_key_draws_each_version_equally_often() -> None:
     items = [TwinItem(str(number), "", tuple("abcdefg"[: 2 + number % 6])) for number in range(12_000)]
-    places = draw_places(items, KEY)
-    assert places == draw_places(items, KEY)
-    assert places != draw_places(items, "01" * 32)
+    places = draw_version_indices(items, KEY)
+    assert places == draw_version_indices(items, KEY)
+    assert places != draw_version_indices(items, "01" * 32)
     for size in range(2, 8):
         drawn = Counter(place for item, place in zip(items, places, strict=True) if len(item.versions) == size)
         assert sorted(drawn) == list(range(size))
@@ -55,8 +55,8 @@ def test_the_draw_depends_only_on_key_and_name() -> None:
     block = bytes(64)
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block) + b"q0").digest()
     outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block) + inner).hexdigest()
-    assert draw_places(items[:1], KEY) == [int(outer, 16) % 3]
-    assert draw_places(items[::-1], KEY) == draw_places(items, KEY)[::-1]
+    assert draw_version_indices(items[:1], KEY) == [int(outer, 16) % 3]
+    assert draw_version_indices(items[::-1], KEY) == draw_version_indices(items, KEY)[::-1]
 
 
 def test_written_twins_are_read_unchanged(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_items_are_read_from_lists_and_columns(tmp_path: Path) -> None:
         {"id": "x", "versions": ["d", "e"], "group": "g", "answer": "B"},
     )
     assert read_items(listed) == [TwinItem("7", "7", ("a", "b", "c")), TwinItem("x", "g", ("d", "e"))]
-    assert read_items(listed)[0].rest == {"answer": "A"}
+    assert read_items(listed)[0].other_columns == {"answer": "A"}
     table = tmp_path / "v.csv"
     table.write_text("item,version_1,version_2,version_3,group\nq1,a,b,c,g\nq2,d,,e,g\n", encoding="utf-8")
     assert read_items(table) == [TwinItem("q1", "g", ("a", "b", "c")), TwinItem("q2", "g", ("d", "e"))]
@@ -148,7 +148,7 @@ def test_items_are_read_from_lists_and_columns(tmp_path: Path) -> None:
         ([{"id": "a", "versions": ["x", " "]}], "has a version that is empty"),
         ([{"id": "a", "versions": ["x", None]}], "has a version that is null"),
         ([{"id": "a", "versions": ["x", 3]}], "has a version that is not a string but int"),
-        ([{"versions": ["x", "y"]}], "has no name in a column item, id, item_id"),
+        ([{"versions": ["x", "y"]}], "has no name in one of the columns item, id, item_id"),
         (
             [{"id": "a", "versions": ["x", "y"]}, {"id": "a", "versions": ["v", "w"]}],
             r"v\.jsonl:2 has the same name as v\.jsonl:1",
@@ -188,8 +188,8 @@ def test_each_canary_word_has_eight_bits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_sets": 0}, "at least one set"),
-        ({"alternatives": 0}, "one alternative"),
+        ({"n_sets": 0}, "--sets and --alternatives must be at least 1, but are 0 and "),
+        ({"alternatives": 0}, "--sets and --alternatives must be at least 1"),
         ({"template": "none"}, "exactly once"),
     ],
 )

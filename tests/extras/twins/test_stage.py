@@ -46,4 +46,4 @@ def test_an_audit_tests_the_twins_of_a_benchmark(workspace: Workspace) -> None:
     assert "its secret file changed" in changed.output
     # The versions that this file draws are not those that the benchmark has.
     refused = workspace.run("audit", "--model", "tiny", "--benchmark", "quiz_10")
-    assert "The secret file belongs to other items" in refused.output
+    assert "The secret file belongs to another draw" in refused.output

@@ -24,18 +24,19 @@ def model(name: str, *, tokenizer: str = "t", start: int = 1, **reads: object) -
     [
         (
             model("after", tokenizer="another", window=64),
-            "before and after have different tokenizers, so their tokens cannot be compared. Name models with the same "
+            "before and after have different tokenizers, so their tokens cannot be compared. Give models with the same "
             "tokenizer.",
         ),
         (
             model("after", window=64, stride=32),
-            "before and after do not read texts in the same way: window (128, 64), stride (64, 32). Use the same "
-            "settings in config/models.yaml and audit again.",
+            "before and after do not read texts in the same way. These settings differ: window (128, 64), stride (64, "
+            "32). Use the same settings in config/models.yaml, and audit both models again.",
         ),
         (
             model("after", start_token_policy="tokenizer"),
-            "before and after do not read texts in the same way: start_token_policy (always, tokenizer), start token "
-            "(1, None). Use the same settings in config/models.yaml and audit again.",
+            "before and after do not read texts in the same way. These settings differ: start_token_policy (always, "
+            "tokenizer), start token (1, None). Use the same settings in config/models.yaml, and audit both models "
+            "again.",
         ),
     ],
 )

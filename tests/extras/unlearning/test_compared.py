@@ -84,7 +84,7 @@ def test_a_retrained_model_that_knows_the_texts_is_no_reference() -> None:
     knows = {**RETRAINED, "min_40": np.repeat([0.0, -9.0], SIDE)}
     leak = by_key(compare(before=BEFORE, after=AFTER, retrained=knows))["privleak", "after", "both"]
     assert leak.value is None
-    assert "nothing to divide by" in str(leak.reason)
+    assert "PrivLeak would be divided by 0" in str(leak.reason)
 
 
 def test_a_suspicious_text_was_a_member_before_and_hardly_moved() -> None:
@@ -113,7 +113,10 @@ def test_calibration_texts_of_the_threshold_do_not_count() -> None:
     assert [found["suspicious", "change", side].n for side in ("forget", "holdout")] == [SIDE, SIDE - 30]
     assert found["unchanged", "change", "holdout"].n == SIDE
     none_left = by_key(compare(chosen_on=SIDE, before=BEFORE, after=AFTER))
-    assert none_left["suspicious", "change", "holdout"].reason == "every text of this side chose the threshold"
+    assert (
+        none_left["suspicious", "change", "holdout"].reason
+        == "the threshold was chosen on all texts of this side, so no text is left to compare"
+    )
 
 
 def test_without_a_threshold_only_unchanged_texts_are_counted() -> None:

@@ -19,7 +19,7 @@ from audit_pipeline.extras.unlearning.comparison_rows import (
     ComparisonFinding,
     ReproducedDocuments,
     compare_documents,
-    find_still_reproduced,
+    measure_still_reproduced,
 )
 from audit_pipeline.extras.unlearning.conclusion_section import (
     STATED_REFERENCE_NOTE,
@@ -80,7 +80,7 @@ def extract(before: Spoken, after: Spoken) -> ComparedValues:
 def reproduce(*names: str) -> list[ComparisonFinding]:
     """Return the row of 140 documents, of which the model after still reproduces these."""
     documents = [*names, *(f"document {number}" for number in range(len(names), 140))]
-    return [find_still_reproduced(ReproducedDocuments(documents, documents, np.arange(140) < len(names), None))]
+    return [measure_still_reproduced(ReproducedDocuments(documents, documents, np.arange(140) < len(names), None))]
 
 
 @pytest.mark.parametrize("retrained", [None, RETRAINED], ids=["stated", "retrained"])
@@ -207,7 +207,10 @@ def test_few_texts_do_not_show_an_absence() -> None:
     changes = {**UNCLEAR, ("privleak", "after"): privleak(-5, -39, 29)}
     assert conclude(KNOWN, NEVER, changes=changes).outcome == "forgotten"
     doubt = why_undetermined(conclude(KNOWN, NEVER, changes=UNCLEAR))
-    assert doubt == "There are too few texts: half of what PrivLeak was before is within -5 [-41, 31]."
+    assert doubt == (
+        "There are too few texts: half of PrivLeak before unlearning is within the interval of PrivLeak after "
+        "unlearning, -5 [-41, 31]."
+    )
 
 
 def test_a_fall_that_held_out_texts_share_does_not_count() -> None:
@@ -235,7 +238,10 @@ def test_nothing_follows_without_an_interval() -> None:
     changes = {("privleak", "after"): {"ci_low": None, "ci_high": None, "method": method}}
     found = conclude(KNOWN, NEVER, changes=changes)
     assert found.outcome == "undetermined"
-    assert "Nothing follows without an interval (no interval: all members are of one group)." in found.explanation
+    assert (
+        "PrivLeak has no interval, so nothing can be concluded (no interval: all members are of one group)."
+        in found.explanation
+    )
 
 
 def test_without_a_threshold_the_share_is_missing() -> None:

@@ -17,7 +17,7 @@ from audit_pipeline.extras.unlearning.comparison_rows import ComparedValues, Thr
 from audit_pipeline.extras.unlearning.inputs import (
     find_calibration_texts,
     read_document_values,
-    read_reproduced,
+    read_reproduced_documents,
     read_sides,
 )
 from audit_pipeline.store import store
@@ -83,7 +83,9 @@ def test_an_empty_side_and_a_text_on_both_sides_are_refused(tmp_path: Path) -> N
     with pytest.raises(DataError, match="unlabelled has no texts to be forgotten"):
         read_sides(unlabelled, unlabelled)
     again = built(tmp_path, "again", (("m", 0, "evaluation"),))
-    with pytest.raises(DataError, match="1 texts are both in members and in again"):
+    with pytest.raises(
+        DataError, match=r"1 text\(s\) are both to be forgotten \(in members\) and held out \(in again\)"
+    ):
         read_sides(members, again)
 
 
@@ -100,7 +102,8 @@ def test_benchmarks_that_share_documents_or_groups_are_refused(tmp_path: Path) -
     with pytest.raises(DataError) as refused:
         read_sides(books, nested)
     assert str(refused.value) == (
-        "books and nested share 1 document(s) and 2 group(s). Name held-out texts of other documents."
+        "books and nested share 1 document(s) and 2 group(s), so a model may have read the held-out documents. "
+        "Give a benchmark of other documents with --holdout."
     )
 
 
@@ -142,31 +145,46 @@ def test_documents_with_windows_under_every_model_are_compared(tmp_path: Path) -
 def test_reproduced_documents_need_no_extraction_of_the_model_before(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     alone = [BuiltBenchmark("b", {"digest": "d"}, paths)]
-    assert read_reproduced(MODELS, alone, paths).reason == (
-        "extraction was not run. Run it: corpus-audit extract --model after --benchmark b"
+    assert read_reproduced_documents(MODELS, alone, paths).reason == (
+        "after was not searched for passages of b. Search for them: corpus-audit extract --model after --benchmark b"
     )
     extract(tmp_path, "after", {"two": 0.1, "one": 0.2, "none": 0.0, "short": None, "held": 0.3})
-    found = read_reproduced(MODELS, alone, paths)
+    found = read_reproduced_documents(MODELS, alone, paths)
     assert (found.reason, list(found.names), found.reproduced.tolist()) == (
         *(None, ["two", "one", "none"]),
         [True, True, False],
     )
     other = BuiltBenchmark("other", {"digest": "o"}, paths)
-    assert "held" in read_reproduced(MODELS, [*alone, other], paths).names, "all of a benchmark are to be forgotten"
+    assert "held" in read_reproduced_documents(MODELS, [*alone, other], paths).names, (
+        "all of a benchmark are to be forgotten"
+    )
     with_retrained = {**MODELS, "retrained": named("retrained")}
-    assert read_reproduced(with_retrained, alone, paths).reproduced.tolist() == [True, True, False]
+    assert read_reproduced_documents(with_retrained, alone, paths).reproduced.tolist() == [True, True, False]
     extract(tmp_path, "retrained", {"two": 0.1, "one": 0.0, "none": 0.9})
-    assert read_reproduced(with_retrained, alone, paths).reproduced.tolist() == [False, True, False]
+    assert read_reproduced_documents(with_retrained, alone, paths).reproduced.tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ({}, None, "extraction was not run. Run it: corpus-audit extract --model after --benchmark b"),
+        (
+            {},
+            None,
+            "after was not searched for passages of b. Search for them: corpus-audit extract --model after "
+            "--benchmark b",
+        ),
         ({}, {"tokens": 20}, "the extractions of b used different windows for the models"),
         ({}, {"model_fingerprint": "of an earlier model"}, "extraction of after on b was run with other weights"),
-        ({}, {"benchmark_digest": "an earlier one"}, "extraction of after on b was run on another build of it"),
-        ({"upstream": SMALL}, {}, "not all extractions used the same reference model, or all of them none"),
+        (
+            {},
+            {"benchmark_digest": "an earlier one"},
+            "extraction of after on b was run on another build of the benchmark",
+        ),
+        (
+            {"upstream": SMALL},
+            {},
+            "the extractions used different reference models, or only some of them used a reference model",
+        ),
         ({"upstream": SMALL}, {"upstream": SMALL}, None),
         ({"share": None}, {"share": None}, "no document is as long as a window"),
     ],

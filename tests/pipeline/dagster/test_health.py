@@ -54,7 +54,9 @@ def test_a_storage_that_cannot_be_opened(workspace: Workspace, content: str) -> 
     (workspace.paths.dagster_home / "dagster.yaml").write_text(content)
     finding = examine_dagster(workspace.paths)
     assert not finding.ok
-    assert finding.message.startswith(f"The storage in {workspace.paths.dagster_home / 'dagster.yaml'} is unusable")
+    assert finding.message.startswith(
+        f"The storage that {workspace.paths.dagster_home / 'dagster.yaml'} configures is unusable"
+    )
     assert "\n" not in finding.message
 
 
