@@ -169,8 +169,8 @@ def test_dev_names_an_unusable_port_and_starts_nothing(workspace: Workspace) -> 
         for options, problem in (
             (("--port", taken), f"The UI cannot listen on 127.0.0.1:{taken}"),
             (("--port", free, "--report-port", taken), f"The report cannot listen on 127.0.0.1:{taken}"),
-            (("--port", free, "--report-port", free), f"The report needs a port other than {free}"),
-            (("--port", 65535), "The report needs a port other than 65535"),
+            (("--port", free, "--report-port", free), f"The report cannot use port {free}"),
+            (("--port", 65535), "The report cannot use port 65536"),
         ):
             result = workspace.run("dev", *map(str, options))
             assert result.exit_code == 2

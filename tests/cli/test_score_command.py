@@ -181,8 +181,9 @@ def test_detectors_without_scores_and_the_warning_on_the_best_of_several(score: 
         " benchmark of the texts in config/benchmarks.yaml, and audit it."
     ]
     several = score(file, "--detectors", "loss,zlib")
-    assert "The best of several looks better than it is. Choose the detector that you quote beforehand." in told(
-        several
+    assert (
+        "The best of several looks better than it is. Choose the detector that you report before you see any result."
+        in told(several)
     )
     assert "scored no text" not in several.stderr
 

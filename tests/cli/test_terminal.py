@@ -181,7 +181,7 @@ def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
     assert "long_name_of_a_benchmark_128: 100 members, 100 non-members" in lines
-    assert "dc_pdd scored 98 + 100 of these texts" in lines
+    assert "dc_pdd scored only 98 of the members and 100 of the non-members" in lines
     [loss] = [line for line in lines if line.startswith("loss")]
     assert loss.split() == ["loss", "1.000", "[1.000,", "1.000]", "100%", "[100,", "100]", "100%", "[100,", "100]"]
     [lowercase] = [line for line in lines if line.startswith("lowercase")]
@@ -207,7 +207,7 @@ def test_without_a_headline_the_table_has_one_part(screen: io.StringIO, answer: 
 
 def test_without_known_members_the_detectors_are_only_details(screen: io.StringIO) -> None:
     show_findings("made", FINDINGS, UNLABELLED)
-    assert plain(screen) == "\n4 detectors were run. To compare the others with loss, add --details.\n"
+    assert plain(screen) == "\n4 detectors were run. To compare loss with the other detectors, add --details.\n"
     show_findings("made", FINDINGS, UNLABELLED, details=True)
     shown = plain(screen)
     assert "member" not in shown

@@ -510,7 +510,10 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     right = evaluate(kept(tmp_path / "right.parquet", shelf()))
     assert "right: 5 of 10 documents score high: worth a closer look." in right.stdout
     assert "Whether a high score is a sign of training cannot be checked" in right.stdout
-    assert "at least as many texts as the document. At least 410 of 430 qualified. Thresholds" in right.stdout
+    assert (
+        "at least as many texts as the document. For each document, at least 410 of 430 calibration documents "
+        "qualified. Thresholds" in right.stdout
+    )
     section = report_of(tmp_path / "right_findings")["evidence"][0]
     assert (section["shelf"][0]["n_calibration_groups"], section["shelf"][0]["n_calibration_groups_in_all"]) == (
         410,
