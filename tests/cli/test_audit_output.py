@@ -24,6 +24,6 @@ def test_a_checkpoint_without_findings_has_the_reason_below_its_heading(
     audit_output.show_audit_outcome(outcome)
     assert capsys.readouterr().out.split("\nReport:")[0].splitlines() == [
         *("", "m@1:"),
-        *("", "m@2:", "made: no findings: its weights are cut short"),
+        *("", "m@2:", "made has no findings: its weights are cut short"),
         *("", "m@3:", "made has no findings: no text was evaluated"),
     ]
