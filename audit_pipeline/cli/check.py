@@ -179,8 +179,7 @@ def _print_possible_conclusions(
 @shared_options.text_column_option
 @click.option(
     "--title-column",
-    help="Column of the title, in files of rows. Default: the column id, else the file name and the row "
-    "number.",
+    help="Column of the title, in files of rows. Default: the column id, else the file name and the row number.",
 )
 @click.option(
     "--group-column",

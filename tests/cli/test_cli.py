@@ -59,7 +59,7 @@ def test_models_and_benchmarks_are_listed(audited: Workspace) -> None:
     assert (rows["other_10"]["built"], rows["other_10"]["members"]) == (False, None)
     unbuilt = "the benchmark other_10 is configured, but not built. Build it: corpus-audit benchmarks --build other_10"
     assert error_of(audited.run("items", "--benchmark", "other_10")) == unbuilt
-    assert "Enter the name of one benchmark" in error_of(audited.run("items", "--benchmark", "made_8,other_10"))
+    assert "Give the name of one benchmark" in error_of(audited.run("items", "--benchmark", "made_8,other_10"))
 
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
