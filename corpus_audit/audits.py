@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import end_step, quietly
+from audit_pipeline.pipeline.console import end_step, suppress_progress
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.token_statistics.engine_choice import EngineName
 
@@ -280,7 +280,7 @@ def progress_on_stderr(verbose: bool) -> Iterator[None]:
         finally:
             end_step()
     else:
-        with quietly():
+        with suppress_progress():
             yield
 
 

@@ -259,7 +259,7 @@ def evaluate(
     >>> findings.comparisons.to_pandas()
     """
     # Imports stand inside the functions, so that `import corpus_audit` is fast.
-    from audit_pipeline.pipeline.evaluate_file import evaluate_file, keep_scores  # noqa: PLC0415
+    from audit_pipeline.pipeline.evaluate_file import evaluate_file, write_scores_file  # noqa: PLC0415
     from audit_pipeline.store.paths import to_path_segment  # noqa: PLC0415
 
     options = EvaluateOptions(
@@ -283,7 +283,7 @@ def evaluate(
         name = benchmark or "scores"
         folder = options.out or Path(f"{to_path_segment(name)}_findings")
         options = replace(options, benchmark=name, out=folder, scores=folder / "scores.parquet")
-        options = replace(options, scores=keep_scores(table, options))
+        options = replace(options, scores=write_scores_file(table, options))
     result = evaluate_file(options)
     warn(f"skipped {row.location}: {row.reason}" for row in result.external_scores.skipped)
     warn(result.external_scores.notes)

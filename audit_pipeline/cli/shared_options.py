@@ -27,7 +27,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from audit_pipeline.cli.output import LAYOUTS
-from audit_pipeline.pipeline.console import collect_output, quietly
+from audit_pipeline.pipeline.console import collect_output, suppress_progress
 from audit_pipeline.pipeline.options import explain_unusable_path
 from audit_pipeline.token_statistics.engine_choice import EngineName
 
@@ -287,7 +287,7 @@ json_option = click.option(
 
 def _silence(ctx: click.Context, _: click.Parameter, is_quiet: bool) -> None:
     if is_quiet:
-        ctx.with_resource(quietly())
+        ctx.with_resource(suppress_progress())
 
 
 quiet_option = click.option(

@@ -83,7 +83,7 @@ class StageCheck:
     """The declaration of a check of a stage's products.
 
     Attributes:
-        description: What holds if the check passes.
+        description: A sentence that is true if the check passes.
         is_warning: Whether a failed check is shown as a warning instead of an error.
         blocking: Whether a failed check fails the partition. The product is kept.
     """
@@ -120,11 +120,11 @@ class StageResult:
 
 
 class StageJob(NamedTuple):
-    """A job of the UI that materialises stages; ``done`` describes its results in a summary."""
+    """A job of the UI that materialises stages."""
 
     name: str
     description: str
-    done: str
+    done: str  # the description of its results in a summary, such as "sources fetched"
 
 
 REFRESH_SOURCES = StageJob("refresh_sources", "Fetch the documents of every source.", "sources fetched")

@@ -92,7 +92,8 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
         (lambda: ca.score(TEXTS, model="tiny", max_tokens=0), "max_tokens is 0. It must be at least 1."),
         (
             lambda: ca.audit(model="tiny", benchmark="made", kinds=["logit"]),
-            "kinds is 'logit'. Give a list of base, topk and logits.",
+            "kinds is 'logit', but the only kinds are base, topk and logits. Give one or more of these kinds, "
+            "separated by commas.",
         ),
         (lambda: ca.audit(model="tiny", benchmark="mode"), "made"),
         (ca.warehouse, "Audit a model first"),

@@ -34,9 +34,9 @@ from audit_pipeline.pipeline.console import (
     print_message,
     print_result,
     print_step,
-    quietly,
     report_slow_work,
     show_progress,
+    suppress_progress,
 )
 from audit_pipeline.pipeline.progress import progress_bar
 from audit_pipeline.token_statistics.run import Progress
@@ -111,7 +111,7 @@ def test_a_pipe_gets_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]
 def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
-    with quietly(), collect_output(as_json=False):
+    with suppress_progress(), collect_output(as_json=False):
         print_step("counting")
         clock[0] += 20
         show_progress("half")
@@ -127,7 +127,7 @@ def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
 
 
 def test_quiet_draws_nothing_on_a_terminal(screen: io.StringIO, clock: list[float]) -> None:
-    with quietly():
+    with suppress_progress():
         print_step("counting")
         with progress_bar("model") as show:
             show(HALF)

@@ -428,7 +428,7 @@ PAIRED = on_both_sides(20, 40)
         ),
         (
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],
-            "The file's column 'split' leaves only one side to evaluate",
+            "By the file's column 'split', only one side is evaluated",
         ),
         (on_both_sides(240), "480 texts are both member and non-member"),
         (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "the 40 texts with a score are 40 non-members"),
