@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from audit_pipeline.pipeline import stage
-from audit_pipeline.pipeline.coverage import build_judged_warehouse
+from audit_pipeline.pipeline.coverage import build_warehouse_with_coverage
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
 from audit_pipeline.pipeline.publication_state import record_report_inputs, record_warehouse_inputs
 from audit_pipeline.store.ledger import read_ledger
@@ -54,7 +54,7 @@ def warehouse(run: stage.StageRun) -> stage.StageResult:
     write_missing_answers(run.paths)
     # The head is read before the build, so rows that are written during the build make the warehouse stale.
     head = read_ledger(run.paths).head
-    report = build_judged_warehouse(run.paths, run.stages, include_text=run.options.include_text)
+    report = build_warehouse_with_coverage(run.paths, run.stages, include_text=run.options.include_text)
     record_warehouse_inputs(run.paths, head)
     if report.moved_wal is not None:
         run.log.warning(

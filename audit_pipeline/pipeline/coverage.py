@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState, find_
 from audit_pipeline.store.ledger_records import Entry, PairOutcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
-from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file
+from audit_pipeline.warehouse.build import DataFolderState, WarehouseReport, build_warehouse_file
 
 _PAIRS = """
 WITH configured AS (
@@ -51,7 +51,7 @@ ORDER BY model, benchmark
 """
 
 
-def build_judged_warehouse(
+def build_warehouse_with_coverage(
     paths: DataPaths, stages: Sequence[Stage], *, include_text: bool = True, config: Path | None = None
 ) -> WarehouseReport:
     """Write missing answers and build the warehouse (warehouse/build.py, build_warehouse_file).
@@ -63,11 +63,11 @@ def build_judged_warehouse(
         config: The folder of the configuration. By default the workspace's.
     """
     write_missing_answers(paths, config)
-    judge = partial(judge_data_folder, stages)
-    return build_warehouse_file(judge, paths, include_text=include_text, config=config)
+    read_state = partial(read_data_folder_state, stages)
+    return build_warehouse_file(read_state, paths, include_text=include_text, config=config)
 
 
-def judge_data_folder(stages: Sequence[Stage], folder: Path, paths: DataPaths) -> Judgement:
+def read_data_folder_state(stages: Sequence[Stage], folder: Path, paths: DataPaths) -> DataFolderState:
     """Return the state of the data folder according to a configuration.
 
     Args:

@@ -29,7 +29,11 @@ from audit_pipeline.warehouse.verified_files import UnreadableFile
 
 Row = Mapping[str, object]
 UpToDate = Mapping[str, bool | None]
-"""By benchmark: True if it is built from its current entry and sources, False if not, None or no key if unknown."""
+"""The states of benchmarks by name.
+
+The value is True if the benchmark is built from its current entry and sources, and False if it is not. If the state is
+unknown, the value is None, or the name is missing.
+"""
 
 
 def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
