@@ -115,7 +115,7 @@ def _show_dry_run(request: AuditRequest) -> None:
     if dry.has_work:
         record_exit_state("stale")
     for name, problem in dry.problems.items():
-        console.print_message(f"{name} is skipped: {problem}")
+        console.print_message(f"the benchmark {name} is skipped: {problem}")
     _show_preparation_steps(dry.preparation_steps, dry.not_built, paths)
     if tokenized is None or not dry.plans:
         console.print_result("\nNothing was fetched, built or run.", plans=[])

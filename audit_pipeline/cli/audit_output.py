@@ -178,7 +178,8 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
     outcome = run_audit(request, load_dagster_definitions, console.print_step)
     if outcome.dead_runs:
         console.print_message(
-            f"marked {len(outcome.dead_runs)} dead run(s) of this machine as failed, and released their locks"
+            f"marked {len(outcome.dead_runs)} dead run(s) of this machine, whose process has ended, as failed, and "
+            "released their locks"
         )
     for partition, done in outcome.passes.items():
         console.print_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")

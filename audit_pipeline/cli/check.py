@@ -143,7 +143,7 @@ def _print_possible_conclusions(
         )
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
     if stronger:
-        words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)]
+        words += ["What would make the conclusions stronger:", *(f"  * {change}" for change in stronger)]
     instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
     console.print_result("\n".join(words), **facts, instrument_check=instrument)

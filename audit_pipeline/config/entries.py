@@ -65,7 +65,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
     Args:
         path: The file.
         purpose: The purpose of the file, as a sentence without a capital, such as ``it lists the models``. The error
-            message about a missing file ends with it.
+            message about a missing file contains it.
 
     Raises:
         BrokenFileError: If the file is missing, unreadable, or not exactly one YAML document.
@@ -73,7 +73,8 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
     try:
         file = _parse_yaml(read_regular_file(path).decode("utf-8"), str(path))
     except FileNotFoundError as error:
-        raise BrokenFileError(Problem(path, None, f"is missing; {purpose}")) from error
+        message = f"is missing; {purpose}. Restore the file, or copy it from a new workspace (corpus-audit init)"
+        raise BrokenFileError(Problem(path, None, message)) from error
     except yaml.MarkedYAMLError as error:
         raise BrokenFileError(_build_syntax_problem(path, error)) from error
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -227,7 +227,10 @@ def write_scores_file(scores: pa.Table, options: EvaluateOptions) -> Path:
 def _require_usable(options: EvaluateOptions) -> None:
     for name in (options.model, options.name):
         if not name or "|" in name:
-            raise ConfigError(f"{name!r} cannot be a name, because it is empty or contains '|'. Choose another name.")
+            raise ConfigError(
+                f"{name!r} cannot be the name of a model or a benchmark, because it is empty or contains '|'. Choose "
+                "another name."
+            )
     if not 0 <= options.calibration < 1:
         raise ConfigError(
             f"the share for calibration is {options.calibration}. Choose a number from 0 up to, but not including, 1."

@@ -189,7 +189,7 @@ def cast_to_columns(table: pa.Table, columns: Columns) -> pa.Table:
         raise DataError(f"columns are missing: {', '.join(missing)}")
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
-            raise DataError(f"column {field.name} contains a null")
+            raise DataError(f"column {field.name} contains a null, but every row must have a value")
     if isinstance(columns, Table):
         _require_allowed_values(table, columns)
     return table.select(schema.names).cast(schema)

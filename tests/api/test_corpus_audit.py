@@ -194,7 +194,7 @@ def test_a_table_in_memory_is_evaluated_like_its_file(tmp_path: Path, monkeypatc
         ca.warehouse(tmp_path / "nowhere")
     with pytest.raises(TypeError, match="scores is a list"):
         ca.evaluate([0.5])  # type: ignore[arg-type]
-    with pytest.raises(ca.AuditError, match="cannot be a name"):
+    with pytest.raises(ca.AuditError, match="cannot be the name of a model or a benchmark"):
         ca.evaluate(table, benchmark="a|b")
     with pytest.warns(UserWarning, match="no column 'text'"):
         ca.evaluate(table, calibration=0, headline="first", benchmark="../b")

@@ -46,7 +46,8 @@ def list_checks(stage: Stage) -> dict[str, StageCheck]:
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
         checks[EVERY_PAIR_RAN] = StageCheck(
-            "The pair was computed. If it was not, the result has the reason.", is_warning=False
+            "The asset was computed for the pair. If it was not computed, the result of the check has the reason.",
+            is_warning=False,
         )
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
