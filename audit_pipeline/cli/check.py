@@ -82,7 +82,7 @@ def _show_file_facts(inventory: Inventory) -> None:
     lines: list[str] = []
     for side in inventory.sides:
         titles = [_format_title(document) for document in inventory.documents_of_side(side)]
-        lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_cut_lines(titles, _MAX_LISTED_TITLES)]
+        lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_limit_lines(titles, _MAX_LISTED_TITLES)]
     editions = sum(facts.editions for facts in inventory.sides.values())
     if editions and inventory.user_files.edition_dates:
         lines.append(f"\n{editions:,} document(s) are dated by the edition date in their files.")
@@ -93,7 +93,7 @@ def _show_file_facts(inventory: Inventory) -> None:
         )
     if inventory.unused:
         lines.append(f"\nSkipped: {len(inventory.unused):,} file(s), row(s) or parts of files")
-        lines += _cut_lines(explain_unused_parts(inventory.unused), _MAX_LISTED_FILES)
+        lines += _limit_lines(explain_unused_parts(inventory.unused), _MAX_LISTED_FILES)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
     console.print_result(console.escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
 
@@ -104,7 +104,7 @@ def _format_title(document: Document) -> str:
     return f"{document.title} ({document.name}; this edition: {document.edition})"
 
 
-def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
+def _limit_lines(lines: Sequence[str], most: int) -> list[str]:
     """Return the first lines, indented, and the number of further lines."""
     shown = [f"  {line}" for line in lines[:most]]
     if len(lines) > most:

@@ -148,7 +148,10 @@ def _build_detector_row(detector: Detector) -> Row:
 @long_option
 @shared_options.table_output_options
 def models(long: bool) -> None:
-    """List the models of config/models.yaml, and mistakes in the configuration."""
+    """List the models, and mistakes in the configuration.
+
+    The models are the entries of config/models.yaml.
+    """
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
@@ -191,9 +194,9 @@ def models(long: bool) -> None:
 def benchmarks(
     build: str | None, export: str | None, out: Path | None, push: str | None, with_text: bool, long: bool
 ) -> None:
-    """List the benchmarks of config/benchmarks.yaml, and mistakes in the configuration.
+    """List the benchmarks, and mistakes in the configuration.
 
-    The list shows which benchmarks are built. With --export, write a benchmark as a data set that others can load
+    The benchmarks are the entries of config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark as a data set that others can load
     (docs/benchmarks/handing-on.md).
     """
     if export is not None:

@@ -146,10 +146,10 @@ def format_detector_setting(row: Row) -> str:
 
 def format_detector_cell(row: Row) -> str:
     """Format a detector with its parameters: as a user types them, or with its title in a table to paste."""
-    return format_printable_setting(row) if is_layout_output() else format_detector_setting(row)
+    return format_setting_with_title(row) if is_layout_output() else format_detector_setting(row)
 
 
-def format_printable_setting(row: Row) -> str:
+def format_setting_with_title(row: Row) -> str:
     """Format a detector by its title, with its parameters: *Con-ReCall (gamma = 0.5, shots = 1)*.
 
     An unknown detector, such as the name of a user's own scores, keeps its name.
@@ -254,10 +254,10 @@ def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Li
     tokens = sum(sending.tokens for sending in sendings)
     costs = [sending.cost for sending in sendings if sending.cost is not None]
     limits_set = _describe_limits(limits)
-    exceeds_limit = _exceeds(limits, tokens, sum(costs))
+    exceeds_limit = _exceeds_limits(limits, tokens, sum(costs))
     for sending in sendings:
         limits_set += [f"{limit} (the entry of {sending.model})" for limit in _describe_limits(sending.limits)]
-        exceeds_limit = exceeds_limit or _exceeds(sending.limits, sending.tokens, sending.cost)
+        exceeds_limit = exceeds_limit or _exceeds_limits(sending.limits, sending.tokens, sending.cost)
     message = (
         "No limit is set. To set a limit, add --max-tokens or --max-cost, or set max_tokens or max_cost in the model's "
         "entry."
@@ -296,7 +296,7 @@ def _describe_limits(limits: Limits) -> list[str]:
     return descriptions
 
 
-def _exceeds(limits: Limits, tokens: int, cost: float | None) -> bool:
+def _exceeds_limits(limits: Limits, tokens: int, cost: float | None) -> bool:
     if limits.max_tokens is not None and tokens > limits.max_tokens:
         return True
     return limits.max_cost is not None and cost is not None and cost > limits.max_cost

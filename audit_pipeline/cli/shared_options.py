@@ -173,7 +173,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
+def combine_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Combine options into one decorator. The help lists them in this order."""
 
     def decorate(function: F) -> F:
@@ -218,7 +218,7 @@ details_option = click.option(
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="Device of the model. Default: cuda if it is available."
 )
-limit_options = combine(
+limit_options = combine_options(
     click.option(
         "--max-tokens",
         type=AT_LEAST_1,
@@ -232,7 +232,7 @@ limit_options = combine(
         "models' entries. Default: no limit.",
     ),
 )
-engine_options = combine(
+engine_options = combine_options(
     click.option(
         "--engine",
         type=click.Choice(get_args(EngineName)),
@@ -245,7 +245,7 @@ engine_options = combine(
     ),
 )
 # The options that RunOptions holds.
-run_options = combine(device_option, limit_options, engine_options)
+run_options = combine_options(device_option, limit_options, engine_options)
 
 
 def save_in_meta(key: str, ctx: click.Context, _: click.Parameter, value: Any) -> Any:
@@ -297,4 +297,4 @@ quiet_option = click.option(
     callback=_silence,
     help="Print no steps and no progress. Warnings, errors and results are still printed.",
 )
-table_output_options = combine(format_option, json_option, quiet_option)
+table_output_options = combine_options(format_option, json_option, quiet_option)

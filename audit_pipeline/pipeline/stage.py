@@ -219,7 +219,7 @@ class StageRun:
         return self.partition.split("|", 1)
 
 
-def _no_inputs(partition: str, state: WorkspaceState) -> Inputs:
+def _get_no_inputs(partition: str, state: WorkspaceState) -> Inputs:
     return {}
 
 
@@ -295,7 +295,7 @@ class Stage:
     missing_message: str = "it is missing"
     change_messages: Mapping[str, str] = field(default_factory=dict)
     sources_purpose: str = ""
-    get_inputs: InputsFunction = _no_inputs
+    get_inputs: InputsFunction = _get_no_inputs
     get_recorded: RecordedFunction | None = None
     list_partitions: PartitionsFunction | None = None
     list_sources: PartitionsFunction | None = None
@@ -312,7 +312,7 @@ class Stage:
     @property
     def has_inputs(self) -> bool:
         """Return whether the stage declares inputs. Without them, the plan never finds its products stale."""
-        return self.get_inputs is not _no_inputs
+        return self.get_inputs is not _get_no_inputs
 
     @property
     def is_in_warehouse(self) -> bool:

@@ -89,7 +89,7 @@ class UserFiles:
 
 
 @dataclass(frozen=True)
-class SideFacts:
+class SideCounts:
     """Counts of the documents of one side (audited, held-out or members)."""
 
     side: str
@@ -119,7 +119,7 @@ class Inventory:
     """
 
     user_files: UserFiles
-    sides: Mapping[str, SideFacts]
+    sides: Mapping[str, SideCounts]
     documents: tuple[Document, ...]
     unused: tuple[tuple[str, str], ...]
     unit: UnitName
@@ -243,7 +243,7 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
     window_words = _WINDOW_WORDS
     if n_long * 2 < len(lengths):
         window_words = _SHORT_WINDOW_WORDS
-    sides = {side: _compute_side_facts(side, documents, lengths, window_words) for side in user_files.sides}
+    sides = {side: _count_side(side, documents, lengths, window_words) for side in user_files.sides}
     return Inventory(user_files, sides, tuple(documents), fetched.unused, unit, window_words)
 
 
@@ -268,9 +268,9 @@ def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{_format_first_names(parts)}: {reason}" for reason, parts in parts_by_reason.items()]
 
 
-def _compute_side_facts(
+def _count_side(
     side: str, documents: Sequence[Document], lengths: Mapping[tuple[str, str], int], window_words: int
-) -> SideFacts:
+) -> SideCounts:
     """Count the documents of a side.
 
     Args:
@@ -299,7 +299,7 @@ def _compute_side_facts(
         if document.published is not None:
             dates.append(document.published)
             first_days.append(document.earliest or document.published)
-    return SideFacts(
+    return SideCounts(
         side=side,
         documents=len(side_documents),
         groups=len(groups),

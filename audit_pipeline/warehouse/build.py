@@ -29,7 +29,7 @@ from audit_pipeline.store.paths import DataPaths, config_dir, make_private
 from audit_pipeline.tables import COVERAGE
 from audit_pipeline.tables.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
 from audit_pipeline.tables.table import Table
-from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_ledger, load_other_rows
+from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_json_and_config_rows, load_ledger
 from audit_pipeline.warehouse.schema import create_schema, fill_derived_tables, fill_keys_table, list_tables
 from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 
@@ -145,7 +145,7 @@ def _fill_file(
             for table in tables:
                 if table.name in files.by_table:
                     load_parquet(connection, table, files.by_table[table.name])
-            left_out = [*files.left_out, *load_other_rows(connection, paths, config, up_to_date)]
+            left_out = [*files.left_out, *load_json_and_config_rows(connection, paths, config, up_to_date)]
             reasons = dict(map(attrgetter("path", "reason"), left_out))
             fill_derived_tables(connection, files.explained, files.missing, ledger.entries, reasons, paths)
             insert_rows(connection, COVERAGE, build_coverage(connection))

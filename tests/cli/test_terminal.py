@@ -25,7 +25,7 @@ from rich.text import Text
 from audit_pipeline.cli import main
 from audit_pipeline.cli.audit_output import show_findings
 from audit_pipeline.cli.main_command import _EXIT_CODES
-from audit_pipeline.cli.output import format_latex, format_markdown, format_printable_setting
+from audit_pipeline.cli.output import format_latex, format_markdown, format_setting_with_title
 from audit_pipeline.detectors.registry import ORIGINS, REGISTRY
 from audit_pipeline.pipeline import console, progress
 from audit_pipeline.pipeline.console import (
@@ -262,7 +262,7 @@ def test_every_detector_of_this_package_has_a_printable_name() -> None:
     assert all(titles)
     assert len(set(titles)) == len(titles)
     row = {"detector": "score_of_mine", "parameters": {}}
-    assert format_printable_setting(row) == "score_of_mine"
+    assert format_setting_with_title(row) == "score_of_mine"
 
 
 # The command itself.
