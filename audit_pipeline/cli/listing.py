@@ -196,8 +196,8 @@ def benchmarks(
 ) -> None:
     """List the benchmarks, and mistakes in the configuration.
 
-    The benchmarks are the entries of config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark as a data set that others can load
-    (docs/benchmarks/handing-on.md).
+    The benchmarks are the entries of config/benchmarks.yaml. The list shows which are built. With --export, write a
+    benchmark as a data set that others can load (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
