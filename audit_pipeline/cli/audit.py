@@ -82,7 +82,8 @@ _STEP_COLUMNS: Columns = (("first", "step"), ("what", _describe_step), ("why", "
 def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: Any) -> None:
     """Audit a model, or a series of models, on one or more benchmarks.
 
-    Dagster runs the audit in this process. Finished audits are not repeated. Cached texts are not run again.
+    Dagster runs the audit in this process. Finished audits are not repeated. The model is not run again on texts that
+    are in the cache.
     """
     audit_options = AuditOptions(**options)
     if dry_run and audit_options.refresh:

@@ -70,7 +70,7 @@ def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[s
 
 
 def _is_hidden_test(test: Mapping[str, Any]) -> bool:
-    """Return whether a refused test is hidden, because neither a command nor the benchmark's design requested it."""
+    """Return whether a test is hidden, because it was refused, and no command and no benchmark design requested it."""
     is_unrequested = test["test"] == "dataset_inference" and test["design"] not in _BY_DESIGN
     return test["outcome"] == "refused" and is_unrequested
 

@@ -69,7 +69,7 @@ _SIDES: Columns = (
 
 
 def _show_file_facts(inventory: Inventory) -> None:
-    """Print the facts about the files, and the files that have no document."""
+    """Print the counts, dates and titles of the documents, and the files, rows and parts that are not used."""
     from audit_pipeline.pipeline.user_files import explain_unused_parts
 
     console.show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)

@@ -56,7 +56,7 @@ class Step:
 
     @property
     def pair(self) -> Pair:
-        """Return the pair of a product per benchmark and model."""
+        """Return the pair that the partition names. The stage must have one partition per pair."""
         return parse_pair(self.partition)
 
 

@@ -159,12 +159,12 @@ class WorkspaceState:
         return self.read_once(("source", source), lambda: read_documents_version(self.paths, source))
 
     def build_documents_input(self, source: str) -> dict[str, str | None]:
-        """Return the documents of a source as an input, with the version UNKNOWN, or None if they are missing."""
+        """Return the documents of a source as an input. The version is UNKNOWN, or None if they were not fetched."""
         is_fetched = read_settings_digest(source, self.paths) is not None
         return {f"{DOCUMENTS.name}/{source}": UNKNOWN if is_fetched else None}
 
     def build_control_input(self, control: str) -> dict[str, str | None]:
-        """Return a trained control as an input, with the version UNKNOWN, or None if it is missing."""
+        """Return a control as an input. The version is UNKNOWN, or None if the control was not trained."""
         is_trained = read_trained_version(control, self.paths) is not None
         return {f"{CONTROL_TEXTS.name}/{control}": UNKNOWN if is_trained else None}
 

@@ -28,7 +28,10 @@ _known: dict[Path, tuple[FileIdentity, str]] = {}
 
 
 class DamagedError(DataError, ValueError):
-    """A corrupt file, row or document. It is also a ValueError, like the error for JSON that cannot be parsed."""
+    """An error for a corrupt file, row or document.
+
+    It is also a ValueError, so that callers catch it together with the error for JSON that cannot be parsed.
+    """
 
 
 def file_sha256(path: Path) -> str:

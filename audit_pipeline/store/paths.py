@@ -224,7 +224,7 @@ def is_shipped(path: Path) -> bool:
 
 
 class _FixedPath:
-    """A descriptor of a fixed path below the data folder."""
+    """An attribute of DataPaths: a path below the data folder that has no parameters."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -338,7 +338,7 @@ class DataPaths:
         return self.root / "models" / "checks" / f"{name}.json"
 
     def load_checks(self, model_fingerprint: str) -> list[Path]:
-        """Return the existing load checks of a model, on one device and on several devices."""
+        """Return the files of a model's existing load checks, on one device and on several devices."""
         return sorted(self.load_check(model_fingerprint).parent.glob(f"{model_fingerprint}.*json"))
 
     def token_frequencies(self, corpus: str, tokenizer_fingerprint: str) -> Path:

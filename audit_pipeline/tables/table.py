@@ -123,7 +123,7 @@ class ColumnType:
 
 
 def list_type_of(type_: pa.DataType) -> pa.DataType:
-    """Return the type of a list without null elements."""
+    """Return the Arrow type of a list with elements of this type. The elements cannot be null."""
     return pa.list_(pa.field("item", type_, nullable=False))
 
 

@@ -100,7 +100,7 @@ _KEYS = (TOKEN_STATISTICS.column("key"), TOKEN_STATISTICS.column("text_sha256"))
 def _build_cache_table(
     name: str, comment: str, *, columns: tuple[Column, ...], made_from: tuple[str, ...] = ("examples",)
 ) -> Table:
-    """Build the table of a kind that is not in the warehouse."""
+    """Build the declaration of a table of cached statistics that is not in the warehouse."""
     return Table(
         name,
         comment,

@@ -12,7 +12,7 @@ import dagster as dg
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.dagster.cell_events import build_code_references
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
-from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, SOURCE, partitions_of, require_keys
+from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, SOURCE, partitions_of, require_valid_keys
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OBSERVED
@@ -185,7 +185,7 @@ def _build_partition_requests(
 ) -> list[dg.AddDynamicPartitionsRequest]:
     known = set(instance.get_dynamic_partitions(dimension))
     new = [name for name in names if name not in known]
-    require_keys(dimension, new)
+    require_valid_keys(dimension, new)
     if not new:
         return []
     return [dg.AddDynamicPartitionsRequest(dimension, new)]

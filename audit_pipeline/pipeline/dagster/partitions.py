@@ -79,7 +79,7 @@ def register_partitions(
         ConfigError: If a name cannot be a partition key.
     """
     for dimension, names in ((BENCHMARK, benchmarks), (MODEL, models)):
-        require_keys(dimension, names)
+        require_valid_keys(dimension, names)
         known = set(instance.get_dynamic_partitions(dimension))
         new = [name for name in names if name not in known]
         if new:
@@ -119,7 +119,7 @@ def register_configured() -> None:
         )
 
 
-def require_keys(dimension: str, names: Iterable[str]) -> None:
+def require_valid_keys(dimension: str, names: Iterable[str]) -> None:
     """Raise ConfigError if a name cannot be a partition key."""
     for name in names:
         problem = explain_invalid_partition(dimension, name)
