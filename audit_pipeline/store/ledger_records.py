@@ -172,7 +172,7 @@ class PairOutcome:
     Attributes:
         pair: The benchmark and the model.
         stage: The stage that failed.
-        status: ``not_applicable`` if model and benchmark belong to different controls, ``failed`` after any other error.
+        status: ``not_applicable`` if model and benchmark belong to different controls, ``failed`` after another error.
         reason: The message of the error.
         run_id: The id of the run.
         at: The time of the error, in UTC.
