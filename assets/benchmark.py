@@ -21,8 +21,8 @@ _MAX_LOGGED = 20
 def benchmark_entries(benchmark: str, state: WorkspaceState) -> str | None:
     """Observe everything that a benchmark is built from.
 
-    The version covers its entry in config/benchmarks.yaml, its documents and its local rows. It is unknown while one
-    of them is missing. Data sets on the Hugging Face hub are not checked for changes.
+    The version covers its entry in config/benchmarks.yaml, its documents and its local rows. It is unknown while an
+    entry, a document or a file of rows is missing. Data sets on the Hugging Face hub are not checked for changes.
     """
     spec = state.specs.get(benchmark)
     if spec is None:
@@ -66,7 +66,7 @@ def benchmark(run: stage.StageRun) -> stage.StageResult:
 
 @benchmark.inputs
 def get_benchmark_inputs(name: str, state: WorkspaceState) -> Inputs:
-    """Return the digest that the benchmark would have if it were built now. It covers its sources and its control."""
+    """Return the versions of the benchmark's documents and control, and the digest that a build would have now."""
     spec = state.specs.get(name)
     if spec is None:
         return {}
@@ -99,8 +99,8 @@ def list_benchmark_sources(scope: Scope, state: WorkspaceState) -> list[str]:
 
 
 @benchmark.notes
-def list_skipped_rows(name: str, paths: DataPaths) -> Iterator[str]:
-    """Yield a message about skipped rows, and one about rows that were kept without a date.
+def list_build_notes(name: str, paths: DataPaths) -> Iterator[str]:
+    """Yield a message about skipped rows, and a message about rows that were kept without a date.
 
     Raises:
         DataError: If a blocking check found the benchmark unfit.
@@ -110,12 +110,12 @@ def list_skipped_rows(name: str, paths: DataPaths) -> Iterator[str]:
     skipped = built.manifest["skipped"]
     if skipped["rows"]:
         example = skipped["first"][0]
-        yield f"skipped in {name}: {skipped['rows']} row(s), the first {example['row']}: {example['reason']}"
+        yield f"{name}: {skipped['rows']} row(s) were skipped, the first is {example['row']}: {example['reason']}"
     undated = built.manifest.get(UNDATED)
     if undated is not None:
         example = undated["first"][0]
         rows = undated["rows"]
-        yield f"kept without a date in {name}: {rows} row(s), the first {example['row']}: {example['reason']}"
+        yield f"{name}: {rows} row(s) have no date, the first is {example['row']}: {example['reason']}"
 
 
 def _list_input_versions(spec: BenchmarkSpec, state: WorkspaceState) -> dict[str, str | None]:
@@ -145,7 +145,7 @@ def _summarise_build(report: BenchmarkReport) -> stage.UiMetadata:
 
 
 def _list_check_results(report: BenchmarkReport) -> dict[str, stage.CheckResult]:
-    results = dict.fromkeys(CHECKS, stage.CheckResult(True, "nothing to check in this benchmark"))
+    results = dict.fromkeys(CHECKS, stage.CheckResult(True, "the check does not apply to this benchmark"))
     for check in report.checks:
         metadata = stage.UiMetadata(values={**check.counts, "offenders": list(check.offenders)})
         results[check.name] = stage.CheckResult(check.passed, check.what, metadata)

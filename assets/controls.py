@@ -30,7 +30,7 @@ A collapsed model ends just below the loss of guessing. A model that has learnt 
 def _list_document_products() -> list[str]:
     """Return the documents that controls are drawn from.
 
-    The list is empty if the configuration file is unreadable. A run reports that error.
+    The list is empty if the configuration file is unreadable. A run reports the error of the file.
     """
     try:
         return [f"documents/{name}" for name in list_control_sources(list(load_controls().values()))]
@@ -64,7 +64,7 @@ def controlled_contamination(run: stage.StageRun) -> stage.StageResult:
     The texts and the training are declared in config/controls.yaml. Audits of the two models show what a detector
     finds if a model has read the members, and if it has not.
     """
-    # Imported here, because it imports torch.
+    # The module imports torch, which takes seconds.
     from audit_pipeline.extras.controls.build import ensure_control_trained  # noqa: PLC0415
 
     entry = load_controls().get_entry(run.partition)
@@ -141,7 +141,7 @@ def control_study(run: stage.StageRun) -> stage.StageResult:
     A study trains a control repeatedly and changes one setting, such as how often the model reads a text. Studies are
     declared in config/studies.yaml. The result is one table per study (Shi et al. 2024, tables 3 and 4, figure 5).
     """
-    # Imported here, because it imports torch.
+    # The module imports torch, which takes seconds.
     from audit_pipeline.extras.controls.study import run_study  # noqa: PLC0415
 
     study = load_studies().get_entry(run.partition)

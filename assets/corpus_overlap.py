@@ -23,16 +23,16 @@ from audit_pipeline.tables import CORPUS_OVERLAP, OVERLAP_SPANS
 
 
 class OverlapOptions(BaseModel):
-    """The options of a search."""
+    """The options of a search of a corpus for the texts of a benchmark."""
 
     rule: str = Field(
         default=DEFAULT_RULE, description=f"rule by which a text counts as contaminated: {' | '.join(RULES)}"
     )
     n: int | None = Field(
-        default=None, description="length of the shortest passage that is found, in words; null: the length of the rule"
+        default=None, description="minimum length of a passage in words; null: the length that the rule sets"
     )
     shards: str | None = Field(
-        default=None, description="pattern of the names of the shards that are read; null: all shards"
+        default=None, description="pattern of the names of the shards (files of the corpus) to read; null: all shards"
     )
     processes: int = Field(default=1, ge=1, description="number of processes that read shards")
 
@@ -54,7 +54,7 @@ class OverlapOptions(BaseModel):
     lock="references",
     is_optional=True,
     progress_message="looking for the texts of {} in {}",
-    blocked_message="the texts of {} are looked for first",
+    blocked_message="the texts of {} are looked for in {} first",
     missing_message="its texts have not been looked for in this corpus",
     change_messages={
         "examples": "the benchmark was rebuilt since it was searched",
@@ -117,7 +117,7 @@ def _summarise_search(report: OverlapReport, read: Mapping[str, int]) -> stage.U
 
 @corpus_overlap.partitions
 def list_searches(scope: Scope, state: WorkspaceState) -> Iterable[str]:
-    """Return a partition ``benchmark|corpus`` per benchmark of the scope and corpus that its entry names."""
+    """Return a partition ``benchmark|corpus`` for each benchmark of the scope and each corpus that its entry names."""
     searches: list[str] = []
     for name in scope.benchmarks:
         if name in state.specs:
@@ -127,7 +127,7 @@ def list_searches(scope: Scope, state: WorkspaceState) -> Iterable[str]:
 
 @corpus_overlap.inputs
 def get_overlap_inputs(partition: str, state: WorkspaceState) -> Inputs:
-    """Return the benchmark, the corpus and the version of the code that searches."""
+    """Return the versions of the benchmark, the corpus and the code that searches."""
     benchmark, _, corpus = partition.partition("|")
     version = build_overlap_version(choose_rule(DEFAULT_RULE)).partition(":")[0]
     # The hub is not queried, so a data set of the hub counts as unchanged.

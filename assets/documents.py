@@ -18,7 +18,7 @@ _MAX_LISTED = 50
 
 @stage.observed_input(dimension="source", group="1_sources", kinds={"yaml"})
 def source_settings(source: str, state: WorkspaceState) -> str:
-    """Observe what people set for a source of documents.
+    """Observe the settings and the files of a source of documents.
 
     The version changes if the source's entry in config/sources.yaml changes. It also changes if a file that the source
     reads gets another name, size or time.
@@ -51,13 +51,13 @@ def documents(run: stage.StageRun) -> stage.StageResult:
     if missing_setting is not None:
         # A source that the user has not set up does not fail a run that refreshes all sources.
         run.log.info(f"{run.partition} is not configured: {missing_setting}")
-        metadata = stage.UiMetadata(0, {"to be set": missing_setting})
+        metadata = stage.UiMetadata(0, {"missing setting": missing_setting})
         return stage.StageResult(
             None, metadata, {"complete": stage.CheckResult(False, missing_setting)}, "not_applicable"
         )
     report = refresh_source(run.partition, run.paths, run.run_id, settings, str(all_sources()[run.partition].version))
     for missing in report.missing:
-        run.log.warning(f"missing: {missing.part}: {missing.reason}")
+        run.log.warning(f"{missing.part} could not be fetched: {missing.reason}")
     missing_parts = [(item.part, item.reason) for item in report.missing]
     left_out = [(item.part, item.reason) for item in report.left_out[:_MAX_LISTED]]
     tables = {"missing": (("part", "reason"), missing_parts), "skipped": (("part", "reason"), left_out)}
@@ -90,14 +90,15 @@ def get_recorded_documents_inputs(source: str, state: WorkspaceState) -> Inputs 
 
 
 @documents.notes
-def list_missing_documents(source: str, paths: DataPaths) -> Iterator[str]:
-    """Yield a message per missing part of the source, and one message about skipped parts."""
+def list_fetch_notes(source: str, paths: DataPaths) -> Iterator[str]:
+    """Yield a message per part of the source that could not be fetched, and a message about skipped parts."""
     manifest = read_json(paths.source_manifest(source))
     for item in manifest["missing"]:
-        yield f"missing from {source}: {item['part']}: {item['reason']}"
+        yield f"{source}: {item['part']} could not be fetched: {item['reason']}"
     left_out = manifest["left_out"]
     if left_out:
-        yield f"skipped in {source}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}"
+        first = left_out[0]
+        yield f"{source}: {len(left_out)} part(s) were skipped, the first is {first['part']}: {first['reason']}"
 
 
 def _summarise_documents(report: SourceReport) -> stage.UiMetadata:

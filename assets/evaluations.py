@@ -38,7 +38,7 @@ from audit_pipeline.store.paths import DataPaths, model_page_path
     },
     late_after_days=92,
     blocked_message="{1} is evaluated on {0} first",
-    missing_message="scored, not evaluated",
+    missing_message="it was scored, but not evaluated",
     change_messages={
         "scores": "it was scored again",
         "split_quality": "the split was assessed again",
@@ -77,7 +77,7 @@ def get_evaluations_inputs(partition: str, state: WorkspaceState) -> Inputs:
 
 def _summarise_findings(report: EvaluationReport, paths: DataPaths) -> stage.UiMetadata:
     """Return the answer, the ROC curves and the detectors' AUROCs. The report page has the other results."""
-    # Imported here, because it imports matplotlib.
+    # The module imports matplotlib, which is slow.
     from audit_pipeline.report.plots import draw_roc_markdown  # noqa: PLC0415
 
     evaluation = report.findings.evaluation
@@ -136,7 +136,7 @@ def _format_auroc(row: Row, headline: str | None) -> tuple[object, ...]:
 
 def _draw_headline_roc(report: EvaluationReport) -> str | None:
     """Draw the ROC curve of the answer's detector, or return None if it has no curve."""
-    # Imported here, because it imports matplotlib.
+    # The module imports matplotlib, which is slow.
     from audit_pipeline.report.pictures import draw_inline_roc  # noqa: PLC0415
 
     detector = report.answer["detector"]

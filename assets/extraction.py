@@ -21,7 +21,7 @@ from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceStat
 
 
 class ExtractionOptions(BaseModel):
-    """The options of a search of documents."""
+    """The options of a search of documents for passages that a model reproduces."""
 
     every_pair: bool = Field(
         default=False,
@@ -41,7 +41,7 @@ class ExtractionOptions(BaseModel):
     )
     grid: bool = Field(
         default=False,
-        description="search at every setting of a grid of prefix and suffix lengths; false: the benchmark's setting",
+        description="search with every setting of a grid of prefix and suffix lengths; false: the benchmark's setting",
     )
 
 
@@ -66,8 +66,8 @@ class ExtractionOptions(BaseModel):
     missing_message="its documents have not been searched for passages that the model reproduces",
     change_messages={
         "code": "its documents were searched with other settings, or by an earlier version of the code",
-        "statistics": "its documents were searched before: the start token or the window changed",
-        "reference_model": "its documents were searched before: the reference model changed",
+        "statistics": "the start token or the window changed since its documents were searched",
+        "reference_model": "the reference model changed since its documents were searched",
     },
 )
 def extraction(run: StageRun) -> StageResult:
@@ -81,7 +81,7 @@ def extraction(run: StageRun) -> StageResult:
     options = run.options
     settings = find_extraction_settings(pair.benchmark)
     if settings is None and not options.every_pair:
-        reason = {"reason": "the benchmark does not set extraction: true"}
+        reason = {"reason": f"the entry of {pair.benchmark} does not set extraction: true"}
         return StageResult(None, UiMetadata(values=reason), status="not_requested")
     search_settings = (settings or ExtractionSettings()).override(
         prefix=options.prefix, suffix=options.suffix, stride=options.stride, grid=options.grid or None
@@ -95,7 +95,7 @@ def extraction(run: StageRun) -> StageResult:
 
 @extraction.partitions
 def list_searched_pairs(scope: Scope, state: WorkspaceState) -> Iterable[str]:
-    """Return the pairs of the benchmarks whose entries set extraction."""
+    """Return the pairs of the scope on benchmarks whose entries set extraction."""
     searched = {name for name, spec in state.specs.items() if spec.settings.extraction is not None}
     return [pair.partition for pair in scope.pairs if pair.benchmark in searched]
 

@@ -26,7 +26,7 @@ _MAX_REASONS = 20
     },
     has_findings=False,
     blocked_message="{1} is scored on {0} first",
-    missing_message="run, not scored",
+    missing_message="the model was run, but its texts were not scored",
     change_messages={
         "token_statistics": "the model was run again",
         "token frequencies": "the token frequencies changed",

@@ -21,13 +21,13 @@ from audit_pipeline.tables import BLIND_SCORES, SPLIT_QUALITY
 
 
 class AssessmentOptions(BaseModel):
-    """The options of the assessment."""
+    """The options of the assessment of a benchmark's split."""
 
     most_per_side: int = Field(
         default=MAX_PER_SIDE,
         ge=1,
-        description="maximum number of members, and of non-members, that are read; larger sides are sampled at random; "
-        "the blind control of words reads all texts",
+        description="maximum number of members, and of non-members, that are assessed; larger sides are sampled at "
+        "random; the blind control of words always uses all texts",
     )
 
 
@@ -43,7 +43,7 @@ class AssessmentOptions(BaseModel):
     options=AssessmentOptions,
     progress_message="assessing the split of {}",
     blocked_message="the split of {} is assessed first",
-    missing_message="the split has not been assessed, or a file of it is damaged or missing",
+    missing_message="the split has not been assessed, or a file of the assessment is damaged or missing",
     change_messages={
         "examples": "the split was assessed on another build of the benchmark",
         "code": "the code that assesses the split changed",
@@ -87,11 +87,11 @@ _PLOTTED = {
     "7-gram overlap, mean": ("ngram_overlap_mean", "7", "nonmembers"),
     "13-gram overlap, mean": ("ngram_overlap_mean", "13", "nonmembers"),
 }
-"""Numbers that the UI plots besides the AUROCs: the measure, part and side of a row, by display name."""
+"""The rows whose values the UI plots besides the AUROCs: measure, part and side, by display name."""
 
 
 def _summarise_split(split: SplitAssessment, paths: DataPaths) -> stage.UiMetadata:
-    """Return the verdict and the AUROC of every control. The UI plots them over time."""
+    """Return the verdict and the AUROC of every control. The UI plots the AUROCs over time."""
     verdict = split.assessed.verdict
     rows = split.quality.to_pylist()
     by_measure: dict[tuple[str, str, str], float | None] = {}

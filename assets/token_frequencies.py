@@ -41,10 +41,10 @@ _MAX_LOGGED = 20
     is_optional=True,
     progress_message="counting how often tokens occur in the corpus {} for {} (the detector dc_pdd compares with it)",
     blocked_message="the tokens of {} are counted first",
-    missing_message="its tokens have not been counted with the model's tokenizer",
+    missing_message="the tokens of the corpus have not been counted with the model's tokenizer",
     change_messages={
-        "settings": "its settings or documents changed since its tokens were counted",
-        "corpus": "its settings or documents changed since its tokens were counted",
+        "settings": "the corpus's settings changed since its tokens were counted",
+        "corpus": "the corpus's documents changed since its tokens were counted",
     },
     sources_purpose="everyday texts, whose tokens are counted for the detector dc_pdd",
 )
@@ -134,7 +134,7 @@ def _iterate_countable(scope: Scope, state: WorkspaceState) -> Iterator[tuple[st
         try:
             corpus = find_countable_corpus(model.entry)
         except ConfigError:
-            # The count itself reports the error of the entry. The audit continues without the corpus.
+            # The job count_tokens reports the error of the entry. An audit continues without the corpus.
             continue
         if corpus is not None:
             yield name, corpus

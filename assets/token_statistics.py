@@ -36,12 +36,15 @@ def model_files(model: str, state: WorkspaceState) -> str | None:
 
 
 def _build_pass_options() -> type[BaseModel]:
-    """Return the class of the options: one boolean per optional kind of statistics, and the budget of logits."""
+    """Return the class of the options: one boolean per optional kind of statistics, and the maximum size of logits."""
     switches: dict[str, Any] = {
-        kind: (bool, Field(default=False, description=f"also {KINDS[kind].on_request}")) for kind in OPTIONAL_KINDS
+        kind: (bool, Field(default=False, description=f"also cache {KINDS[kind].on_request}"))
+        for kind in OPTIONAL_KINDS
     }
     budget = Field(
-        default=DEFAULT_LOGITS_BUDGET / 1e9, description="maximum size of the kind 'logits' per partition, in gigabytes"
+        default=DEFAULT_LOGITS_BUDGET / 1e9,
+        description="maximum size of the logits of a pair in gigabytes; a pair with larger logits fails before the "
+        "model is run",
     )
     return create_model("PassOptions", **switches, logits_budget_gb=(float, budget))
 
@@ -63,7 +66,7 @@ def _build_pass_options() -> type[BaseModel]:
     lock="gpu",
     has_findings=False,
     blocked_message="{1} is run on {0} first",
-    missing_message="never audited",
+    missing_message="it was never audited",
     change_messages={
         "settings": "the start token, the window or the form of the token statistics changed",
         "reference model": "the reference model changed",
@@ -175,5 +178,5 @@ def _check_cache(run: stage.StageRun, unreadable_parts: Iterable[str]) -> stage.
     damaged.extend(unreadable_parts)
     description = None
     if damaged:
-        description = f"{len(damaged)} damaged files were renamed and their texts run again, the first {damaged[0]}"
+        description = f"{len(damaged)} damaged files were renamed and their texts run again, the first is {damaged[0]}"
     return stage.CheckResult(not damaged, description, stage.UiMetadata(values={"damaged files": list(damaged)}))

@@ -22,9 +22,12 @@ from audit_pipeline.token_statistics.cached_texts import compute_statistics_vers
 class TwinsOptions(BaseModel):
     """The options of the twins test."""
 
-    secrets: str = Field(default="secrets", description="folder of the secret files, NAME.json for the benchmark NAME")
+    secrets: str = Field(
+        default="secrets", description="folder of the secret files; the file of the benchmark NAME is NAME.json"
+    )
     detectors: list[str] = Field(
-        default=list(DETECTORS), description="detectors that decide together; choose them before you see scores"
+        default=list(DETECTORS),
+        description="detectors whose scores the test combines; choose them before you see any score",
     )
 
 
@@ -95,7 +98,7 @@ def get_twins_inputs(partition: str, state: WorkspaceState) -> Inputs:
     options = TwinsOptions() if entry is None else TwinsOptions.model_validate(entry.options)
     secret = Path(options.secrets) / f"{pair.benchmark}.json"
     if not secret.exists():
-        raise DataError(f"{secret}: no such file. Write it with `corpus-audit twins draw`.")
+        raise DataError(f"the secret file {secret} is missing. Create it with `corpus-audit twins draw`.")
     return {
         f"examples/{pair.benchmark}": state.find_built_digest(pair.benchmark),
         "secret": file_sha256(secret),

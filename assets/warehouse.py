@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from audit_pipeline.pipeline import stage
-from audit_pipeline.pipeline.coverage import build_judged_warehouse
+from audit_pipeline.pipeline.coverage import build_warehouse_with_coverage
 from audit_pipeline.pipeline.evaluate_pair import write_missing_answers
-from audit_pipeline.pipeline.publication_state import note_report, note_warehouse
+from audit_pipeline.pipeline.publication_state import record_report_inputs, record_warehouse_inputs
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import is_text_output_allowed
 from audit_pipeline.tables import PAIR_STATES
@@ -54,10 +54,13 @@ def warehouse(run: stage.StageRun) -> stage.StageResult:
     write_missing_answers(run.paths)
     # The head is read before the build, so rows that are written during the build make the warehouse stale.
     head = read_ledger(run.paths).head
-    report = build_judged_warehouse(run.paths, run.stages, include_text=run.options.include_text)
-    note_warehouse(run.paths, head)
+    report = build_warehouse_with_coverage(run.paths, run.stages, include_text=run.options.include_text)
+    record_warehouse_inputs(run.paths, head)
     if report.moved_wal is not None:
-        run.log.warning(f"a read-write session left a write-ahead log, which was moved to {report.moved_wal}")
+        run.log.warning(
+            "another program had opened the old warehouse for writing and left a write-ahead log, which was moved to "
+            f"{report.moved_wal}"
+        )
     return stage.StageResult(metadata=summarise_warehouse(report), checks=_list_check_results(report))
 
 
@@ -111,7 +114,7 @@ def contamination_report(run: stage.StageRun) -> stage.StageResult:
 
     include_text = run.options.include_text
     summary = build_reports(run.paths.warehouse, run.paths.reports, include_text=include_text)
-    note_report(run.paths, include_text=include_text)
+    record_report_inputs(run.paths, include_text=include_text)
     values: dict[str, object] = {"pages written": summary.written}
     values |= {name: getattr(summary, name) for name in ("models", "benchmarks", "pairs", "findings", "bytes")}
     tables = {"pages": (("model", "page"), list(summary.pages.items()))}

@@ -245,7 +245,7 @@ class Kills:
     def launch(self, address: str, model: str) -> str:
         """A run of audit_pairs through the UI's own interface; returns its id."""
         with self.instance() as instance:
-            partitions.register(instance, benchmarks=[BENCHMARK], models=[model])
+            partitions.register_partitions(instance, benchmarks=[BENCHMARK], models=[model])
         key = Pair(BENCHMARK, model).partition
         tags = {f"dagster/asset_partition_range_{end}": key for end in ("start", "end")}
         location = {"repositoryName": "__repository__", "repositoryLocationName": "corpus_audit"}

@@ -214,7 +214,7 @@ class Findings:
 
 def tell_dagster(instance: dg.DagsterInstance, models: list[str], benchmarks: list[str]) -> None:
     """Materialisations of every pair, without runs."""
-    partitions.register(instance, models=models, benchmarks=benchmarks)
+    partitions.register_partitions(instance, models=models, benchmarks=benchmarks)
     noise = random.Random(0)
     for asset in PAIR_ASSETS:
         pictures = {

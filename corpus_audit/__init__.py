@@ -1,4 +1,4 @@
-"""The Python interface of Corpus Audit: was a text in the pretraining data of a language model, and how sure is that?
+"""The Python interface of Corpus Audit, which finds out whether texts were in a language model's pretraining data.
 
 >>> import corpus_audit as ca
 >>> scores = ca.score(["A text of mine.", "Another one."], model="smollm2-135m", detectors=["loss", "min_k"])
@@ -7,8 +7,8 @@
 
 Notebooks and scripts import these names. The work is done in audit_pipeline.
 
-The functions use the same configuration, data folder and cache as the command `corpus-audit` in the same folder. The
-environment variables CORPUS_AUDIT_CONFIG and CORPUS_AUDIT_DATA change them.
+The functions use the same configuration, data folder and cache as the command `corpus-audit` in the same folder. Set
+the environment variables CORPUS_AUDIT_CONFIG and CORPUS_AUDIT_DATA to use other folders.
 """
 
 from audit_pipeline.errors import AuditError

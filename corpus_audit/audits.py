@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.console import end_step, quietly
+from audit_pipeline.pipeline.console import end_step, suppress_progress
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.token_statistics.engine_choice import EngineName
 
@@ -33,16 +33,16 @@ class AuditFindings:
     benchmarks : tuple of str
         The benchmarks that were audited.
     findings : pyarrow.Table
-        The rows of the view ``leaderboard``, one per benchmark and detector. They hold the AUROC, its interval, the
-        blind control and the claim level.
+        The rows of the view ``leaderboard``, one per benchmark and detector. The columns include the AUROC, its
+        interval, the blind control and the claim level.
     answers : list of dict
-        The answers on the first screen of the report, one per benchmark. Their keys are those of the report's JSON
+        The answers on the first screen of the report, one per benchmark. The keys are the same as in the report's JSON
         copy, such as ``headline``, ``explanation`` and ``claim_level``.
     report : pathlib.Path
         The report, an HTML page.
     comparisons : pyarrow.Table
-        One row per benchmark and pair of detectors, compared on the same texts. It holds the difference of their
-        AUROCs with its interval and p-value. The p-values are not corrected for the number of pairs.
+        One row per benchmark and pair of detectors, compared on the same texts. The columns include the difference of
+        the two AUROCs with its interval and p-value. The p-values are not corrected for the number of pairs.
     """
 
     model: str
@@ -74,8 +74,8 @@ def audit(
 ) -> AuditFindings:
     """Audit a model, or a series of models, on one or more benchmarks, as the command `corpus-audit audit` does.
 
-    Dagster runs the audit in this process. Finished audits are not repeated. Texts in the cache are not run
-    again.
+    Dagster runs the audit in this process. Finished audits are not repeated. The model is not run again on texts that
+    are in the cache.
 
     Parameters
     ----------
@@ -86,18 +86,21 @@ def audit(
     refresh : bool, default False
         Fetch the sources again, even if their documents are stored.
     again : bool, default False
-        Repeat finished audits. Texts in the cache are not run again.
+        Repeat finished audits. The model is not run again on texts that are in the cache.
     kinds : Sequence[str], default ('base',)
-        Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics can
-        be computed later without a pass.
+        Kinds of token statistics to cache from each pass: base (always cached), topk (the likeliest tokens), logits
+        (all logits). Other statistics can later be computed from cached logits without a pass.
     logits_budget_gb : float, optional
-        Maximum size of the full logits of a benchmark, in gigabytes.
+        Maximum size of the logits of a benchmark, in gigabytes. If they are larger, the audit fails before the model is
+        run. Default: 21.5.
     device : str, optional
         Device of the model, "cpu" or "cuda". Default: cuda if it is available.
     max_tokens : int, optional
-        Maximum number of tokens sent to models on servers, including a reference model. Finished work is kept.
+        Maximum number of tokens sent to models on servers, including a reference model. At the limit, the audit stops
+        and keeps finished work. Default: no limit.
     max_cost : float, optional
-        Maximum cost of the tokens sent to servers, by the prices in the models' entries.
+        Maximum cost of the tokens sent to servers, in the currency of the prices (price_per_million) in the models'
+        entries. Default: no limit.
     engine : {"in_process", "ray"}, optional
         Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
     workers : int, optional
@@ -118,7 +121,7 @@ def audit(
     Warns
     -----
     UserWarning
-        For pairs that could not be run, skipped benchmarks, and wrong entries of the configuration.
+        For pairs that could not be audited, skipped benchmarks, and wrong entries of the configuration.
     """
     options = AuditOptions(
         refresh=refresh,
@@ -131,7 +134,7 @@ def audit(
         engine=engine,
         workers=workers,
     )
-    # Imports stand inside the functions, so that `import corpus_audit` is fast.
+    # Imports are inside the functions, so that `import corpus_audit` is fast.
     from audit_pipeline.pipeline.audit_requests import build_audit_request  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.run_audit import run_audit  # noqa: PLC0415
@@ -141,8 +144,8 @@ def audit(
     with progress_on_stderr(verbose), nullcontext() if verbose else without_library_bars():
         outcome = run_audit(request, _load_definitions, print_step)
     warn(request.problems)
-    warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_run.items())
-    warn(f"{name} is skipped: {reason}" for name, reason in outcome.left_out.items())
+    warn(f"{pair} could not be audited: {reason}" for pair, reason in outcome.not_run.items())
+    warn(f"the benchmark {name} is skipped: {reason}" for name, reason in outcome.left_out.items())
     if outcome.failed is not None:
         raise outcome.failed
     paths = DataPaths.from_environment()
@@ -155,7 +158,21 @@ def audit(
 def read_audit_findings(
     name: str, models: Sequence[str], benchmarks: tuple[str, ...], warehouse_file: Path, report_file: Path
 ) -> AuditFindings:
-    """Read the findings of models on benchmarks from a warehouse. ``name`` is the name of the model or series."""
+    """Read the findings of models on benchmarks from a warehouse.
+
+    Parameters
+    ----------
+    name : str
+        The name of the model or of the series.
+    models : Sequence[str]
+        The models: one, or the checkpoints of the series.
+    benchmarks : tuple[str, ...]
+        The benchmarks.
+    warehouse_file : Path
+        The warehouse.
+    report_file : Path
+        The main page of the report.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     from audit_pipeline.report.page_data import read_conclusions  # noqa: PLC0415
@@ -187,13 +204,14 @@ def warehouse(folder: str | PathLike[str] | None = None) -> duckdb.DuckDBPyConne
     """Open a DuckDB connection to all results, for reading.
 
     The connection keeps the state of the warehouse at the time of the call. Call the function again to see newer
-    results. Other files, data frames of the caller and settings cannot be accessed. docs/sql.md has example queries.
+    results. A query cannot read other files or data frames of the caller, and cannot change settings. docs/sql.md has
+    example queries.
 
     Parameters
     ----------
     folder : str or os.PathLike, optional
-        A folder with a warehouse: one that ``evaluate`` wrote, a workspace, or a data folder. Default: the data folder
-        of the commands.
+        A folder with a warehouse: the folder that ``evaluate`` wrote, a workspace, or a data folder. Default: the data
+        folder of the commands.
 
     Returns
     -------
@@ -217,7 +235,7 @@ def warehouse(folder: str | PathLike[str] | None = None) -> duckdb.DuckDBPyConne
         return open_read_only(DataPaths.from_environment().warehouse)
     root = Path(folder).expanduser()
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder. Name a folder that holds a warehouse (audit.duckdb).")
+        raise DataError(f"{root} is not a folder. Name a folder with a warehouse (audit.duckdb).")
     file = DataPaths.of_workspace(root).warehouse
     if not file.exists():
         file = DataPaths(root).warehouse
@@ -280,7 +298,7 @@ def progress_on_stderr(verbose: bool) -> Iterator[None]:
         finally:
             end_step()
     else:
-        with quietly():
+        with suppress_progress():
             yield
 
 
@@ -309,7 +327,7 @@ def without_library_bars() -> Iterator[None]:
 
 
 def warn(messages: Iterable[object]) -> None:
-    """Raise one UserWarning per message. The warnings point to the line that called the public function."""
+    """Issue one UserWarning per message. The warnings point to the line that called the public function."""
     for message in messages:
         # Level 1 is this function, 2 the public function, 3 its caller.
         warnings.warn(str(message), UserWarning, stacklevel=3)

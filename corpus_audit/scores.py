@@ -46,49 +46,54 @@ def score(
 ) -> pa.Table:
     """Score texts with membership detectors, as the command `corpus-audit score` does.
 
-    The model is run once per text. Its results are cached: scoring the same texts again, or with another detector,
-    runs no model.
+    The model is run once per text, and its results are cached. If you score the same texts again, or with another
+    detector, the model is usually not run again.
 
     Parameters
     ----------
     texts : Iterable[str] or PathLike[str]
-        The texts; or a file or folder of them, as a ``pathlib.Path``. docs/input-files.md lists the formats, among
-        them .jsonl, .csv, .parquet and .txt.
+        The texts, or a file or folder of texts as a ``pathlib.Path``. docs/input-files.md lists the formats, such as
+        .jsonl, .csv, .parquet and .txt.
     model : str or PathLike[str]
         The model: a name in config/models.yaml, a hub id, or a path.
     detectors : Sequence[str], optional
         Names of detectors. `corpus-audit detectors` lists them. Default: all except those that run on request only.
     grid : bool, default False
-        Compute every setting of each detector's grid, not only the default.
+        Score with all values of each detector's parameters that `corpus-audit detectors NAME` lists for --grid, not
+        only with the default values.
     parameters : Mapping[str, Mapping[str, bool | int | float | str]], optional
         Parameters by detector, as in ``{"min_k": {"k": 0.3}}``. With ``grid``, only the other parameters vary.
     text_column : str, optional
         Column of the text. Default: text, else input, else the only column.
     label_column : str, default 'label'
-        Column of the label: 1 member, 0 non-member, empty unknown. The column is optional.
+        Column of the label: 1 for members, 0 for non-members, empty if unknown. A file without it is scored without
+        labels.
     id_column : str, optional
         Column with your own ids of the texts, which are copied into the result. Default: id, if the column exists.
     start_token : {"always", "tokenizer"}, optional
-        Whether the start token is always added, or only if the tokenizer adds it. Default: the model's entry.
+        Add a start token before each text: always, or only if the tokenizer adds it. Default: start_token_policy in the
+        model's entry.
     dtype : {"float32", "bfloat16", "float16"}, optional
-        Precision of the forward pass. Default: the model's entry.
+        Precision of the forward pass. Default: dtype in the model's entry.
     reference_model : str, optional
-        The second model of the detector reference. Default: the model's entry.
+        The second model of the detector reference. Default: reference_model in the model's entry.
     frequencies : PathLike[str], optional
         Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.
     prefix_texts : PathLike[str], optional
         A file of known non-members, each from a different document. The first texts are the prefix of recall and
         con_recall. Other texts of these documents get no score. The first 32 words identify a document.
     prefix_members : PathLike[str], optional
-        A file of known members, in the same format. They are the second prefix of con_recall.
+        A file of known members, in the format of ``prefix_texts``. They are the second prefix of con_recall.
     seed : int, default 0
-        Seed for generating neighbours.
+        Seed of the neighbours: randomly changed copies of a text that some detectors compare it with.
     device : str, optional
         Device of the model, "cpu" or "cuda". Default: cuda if it is available.
     max_tokens : int, optional
-        Maximum number of tokens sent to models on servers, including a reference model. Finished work is kept.
+        Maximum number of tokens sent to models on servers, including a reference model. At the limit, the function
+        raises an error, and finished work is kept. Default: no limit.
     max_cost : float, optional
-        Maximum cost of the tokens sent to servers, by the prices in the models' entries.
+        Maximum cost of the tokens sent to servers, in the currency of the prices (price_per_million) in the models'
+        entries. Default: no limit.
     engine : {"in_process", "ray"}, optional
         Engine of the model: this process, or workers of a Ray cluster (docs/ray.md). Default: in_process.
     workers : int, optional
@@ -116,7 +121,7 @@ def score(
     Warns
     -----
     UserWarning
-        For texts that cannot be used, which have no rows, and for wrong entries of the configuration.
+        For texts that cannot be used, which get no rows, and for wrong entries of the configuration.
 
     Examples
     --------
@@ -125,7 +130,7 @@ def score(
     ['ok']
     """
     if isinstance(texts, str):
-        raise TypeError("texts is one str. Give a list of texts, or the pathlib.Path of a file.")
+        raise TypeError("texts is a single str. Give a list of texts, or the pathlib.Path of a file.")
     options = ScoreOptions(
         model=model,
         detectors=detectors,
@@ -182,7 +187,7 @@ def score(
 
 
 class ArrowTable(Protocol):
-    """A table in memory: of pyarrow, or a data frame of pandas or polars."""
+    """A table in memory: a table of pyarrow, or a data frame of pandas or polars."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the table as Arrow's stream of record batches."""
@@ -202,7 +207,7 @@ def evaluate(
     seed: int = 0,
     no_text: bool = False,
 ) -> AuditFindings:
-    """Write findings and a report from a table of scores, as the command `corpus-audit evaluate` does.
+    """Evaluate a table of scores, and write findings and a report, as the command `corpus-audit evaluate` does.
 
     No model is run.
 
@@ -235,7 +240,7 @@ def evaluate(
     seed : int, default 0
         Seed for choosing the calibration groups.
     no_text : bool, default False
-        Quote no text in the report and the warehouse.
+        Quote no audited text in the report and the warehouse.
 
     Returns
     -------
@@ -259,7 +264,7 @@ def evaluate(
     >>> findings.comparisons.to_pandas()
     """
     # Imports stand inside the functions, so that `import corpus_audit` is fast.
-    from audit_pipeline.pipeline.evaluate_file import evaluate_file, keep_scores  # noqa: PLC0415
+    from audit_pipeline.pipeline.evaluate_file import evaluate_file, write_scores_file  # noqa: PLC0415
     from audit_pipeline.store.paths import to_path_segment  # noqa: PLC0415
 
     options = EvaluateOptions(
@@ -283,7 +288,7 @@ def evaluate(
         name = benchmark or "scores"
         folder = options.out or Path(f"{to_path_segment(name)}_findings")
         options = replace(options, benchmark=name, out=folder, scores=folder / "scores.parquet")
-        options = replace(options, scores=keep_scores(table, options))
+        options = replace(options, scores=write_scores_file(table, options))
     result = evaluate_file(options)
     warn(f"skipped {row.location}: {row.reason}" for row in result.external_scores.skipped)
     warn(result.external_scores.notes)

@@ -267,7 +267,7 @@ def _parse_family(read_day: Callable[[], date], name: str, fields: Any, folder: 
             if fault.keys:
                 faults.append(fault)
             else:
-                message = f"{fault.words.rstrip('.')}.{days}" if days else fault.words
+                message = f"{fault.message.rstrip('.')}.{days}" if days else fault.message
                 faults.append(Fault(fault.keys, message))
     if faults:
         raise InvalidEntryError(faults)

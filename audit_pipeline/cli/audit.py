@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.cached_texts import CachePlan
 
 
-_PLANS: Columns = (
+_PLAN_COLUMNS: Columns = (
     ("benchmark", "benchmark"),
     *(
         (name.replace("_", " "), name, format_thousands)
@@ -46,7 +46,7 @@ def _describe_step(row: Row) -> str:
     return str(row["what"])
 
 
-_STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because"))
+_STEP_COLUMNS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because"))
 
 
 @click.command(cls=ListedCommand, section=Section.AUDIT, position=10, keeps=PASSES_KEPT)
@@ -59,18 +59,21 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
     "estimated time. Nothing is fetched or run.",
 )
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are stored.")
-@click.option("--again", is_flag=True, help="Repeat finished audits. Texts in the cache are not run again.")
+@click.option(
+    "--again", is_flag=True, help="Repeat finished audits. The model is not run again on texts that are in the cache."
+)
 @click.option(
     "--kinds",
     default="base",
     show_default=True,
-    help="Kinds of token statistics to cache from each pass: base, topk, logits. From cached logits, more statistics "
-    "can be computed later without a pass.",
+    help="Kinds of token statistics to cache from each pass, separated by commas: base (always cached), topk (the "
+    "likeliest tokens), logits (all logits). Other statistics can later be computed from cached logits without a pass.",
 )
 @click.option(
     "--logits-budget-gb",
     type=click.FloatRange(min=0),
-    help="Maximum size of the full logits of a benchmark, in gigabytes.",
+    help="Maximum size of the logits of a benchmark, in gigabytes. If they are larger, the audit fails before the "
+    "model is run. Default: 21.5.",
 )
 @shared_options.run_options
 @shared_options.details_option
@@ -79,7 +82,8 @@ _STEPS: Columns = (("first", "step"), ("what", _describe_step), ("why", "because
 def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: Any) -> None:
     """Audit a model, or a series of models, on one or more benchmarks.
 
-    Dagster runs the audit in this process. Finished audits are not repeated. Cached texts are not run again.
+    Dagster runs the audit in this process. Finished audits are not repeated. The model is not run again on texts that
+    are in the cache.
     """
     audit_options = AuditOptions(**options)
     if dry_run and audit_options.refresh:
@@ -112,7 +116,7 @@ def _show_dry_run(request: AuditRequest) -> None:
     if dry.has_work:
         record_exit_state("stale")
     for name, problem in dry.problems.items():
-        console.print_message(f"{name} is skipped: {problem}")
+        console.print_message(f"the benchmark {name} is skipped: {problem}")
     _show_preparation_steps(dry.preparation_steps, dry.not_built, paths)
     if tokenized is None or not dry.plans:
         console.print_result("\nNothing was fetched, built or run.", plans=[])
@@ -120,15 +124,15 @@ def _show_dry_run(request: AuditRequest) -> None:
     plans = dry.plans
     _show_plans(plans, tokenized, options)
     print_run_resources(tokenized, options)
-    time_note = "The passes of a reference model are not included, and the time is not known."
+    time_note = "The passes of a reference model are not included. The time is not known."
     if entry.host.is_here and options.chosen_engine.name == "in_process":
         time_note = (
-            "The number of branch tokens is an estimate. The time is estimated from this machine's measured speed, "
-            "without loading the model and without the passes of a reference model."
+            "The number of branch tokens is an estimate. The time is estimated from this machine's measured speed. It "
+            "does not include loading the model and the passes of a reference model."
         )
     console.print_result(
-        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts after prefixes. "
-        + time_note
+        "Nothing was run. The numbers of passes and tokens include the texts, their lower-case copies, and the texts "
+        "with a prefix before them. " + time_note
     )
     # Each pass is a request, and the server generates one token per request.
     n_tokens = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
@@ -136,8 +140,8 @@ def _show_dry_run(request: AuditRequest) -> None:
     for spec in request.benchmarks:
         if spec.settings.extraction and spec.name in plans:
             console.print_result(
-                f"The documents of {spec.name} are searched separately: corpus-audit extract --model {entry.name} "
-                f"--benchmark {spec.name} --dry-run estimates this work."
+                f"The documents of {spec.name} are also searched for passages. To estimate this work: "
+                f"corpus-audit extract --model {entry.name} --benchmark {spec.name} --dry-run"
             )
 
 
@@ -158,16 +162,17 @@ def _show_plans(plans: Mapping[str, tuple[CachePlan, str]], model: TokenizedMode
         }
         for name, (plan, because) in plans.items()
     ]
-    console.show_table("plans", rows, _PLANS)
+    console.show_table("plans", rows, _PLAN_COLUMNS)
 
 
 def _show_preparation_steps(steps: Sequence[Step], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
     """Print the steps before the model is run, each with its reason."""
     if steps or console.is_json_output():
-        console.show_table("first", [_build_step_row(step, paths) for step in steps], _STEPS)
+        console.show_table("first", [_build_step_row(step, paths) for step in steps], _STEP_COLUMNS)
     if unbuilt_benchmarks:
         console.print_result(
-            f"The numbers of texts and tokens are known after these are built: {', '.join(unbuilt_benchmarks)}. "
+            "The numbers of texts and tokens are known only after these benchmarks are built: "
+            f"{', '.join(unbuilt_benchmarks)}. "
             f"To build a benchmark without running a model: corpus-audit benchmarks --build {unbuilt_benchmarks[0]}. "
             "`corpus-audit audit` builds missing benchmarks itself.",
             not_built=list(unbuilt_benchmarks),
@@ -205,7 +210,7 @@ def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
 def _count_reference_tokens(
     model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
 ) -> list[tuple[TokenizedModel, int]]:
-    """Return the reference model and its number of tokens. The list is empty if no text would be sent to it."""
+    """Return the reference model and its number of tokens. The list is empty if no text would be sent to a server."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan
@@ -213,7 +218,7 @@ def _count_reference_tokens(
     try:
         reference = load_reference_model(model, paths)
     except AuditError as error:
-        console.print_message(f"the reference model cannot be loaded: {error}")
+        console.print_message(f"the reference model cannot be loaded, so its tokens are not counted: {error}")
         return []
     if reference is None or reference.entry.host.is_here:
         return []

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_NAMED = 5
+# Maximum number of damaged files that are printed.
+_MAX_LISTED_FILES = 5
 _BY_DESIGN = ("exchangeable", "randomised")
 
 
 def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
     """Print the conclusions on a model and a benchmark, in the order of the report's first screen.
+
+    If a conclusion reports a finding, the state ``found`` is recorded for ``--fail-on``.
 
     Returns:
         The answer from scores, or None if the pair has none.
@@ -47,7 +50,7 @@ def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[s
     conclusions = read_conclusions(paths.warehouse, model)
     answer = conclusions.answers.get(benchmark)
     word_for_word = conclusions.word_for_word.get(benchmark)
-    tests = [test for test in conclusions.tests if test["benchmark"] == benchmark and not _is_hidden(test)]
+    tests = [test for test in conclusions.tests if test["benchmark"] == benchmark and not _is_hidden_test(test)]
     rows = [row for row in (answer, *tests, word_for_word) if row is not None]
     for index, row in enumerate(sort_by_display_place(rows)):
         if has_found(row):
@@ -66,8 +69,8 @@ def print_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[s
     return answer
 
 
-def _is_hidden(test: Mapping[str, Any]) -> bool:
-    """Return whether a refused test is hidden, because neither a command nor the benchmark's design requested it."""
+def _is_hidden_test(test: Mapping[str, Any]) -> bool:
+    """Return whether a test is hidden, because it was refused, and no command and no benchmark design requested it."""
     is_unrequested = test["test"] == "dataset_inference" and test["design"] not in _BY_DESIGN
     return test["outcome"] == "refused" and is_unrequested
 
@@ -91,12 +94,13 @@ def print_damaged_files(paths: DataPaths) -> None:
         damaged = connection.execute(
             'SELECT "table", "partition", run_id, left_out FROM files_gone WHERE left_out IS NOT NULL ORDER BY ALL'
         ).fetchall()
-    for table, partition, run_id, reason in damaged[:_NAMED]:
-        words = f"skipped a damaged file of the table {table}: {partition} (run {run_id}): {reason}"
+    for table, partition, run_id, reason in damaged[:_MAX_LISTED_FILES]:
+        words = f"skipped a damaged file of the table {table} ({partition}, run {run_id}): {reason}"
         console.print_message(f"{words}. To find the file: corpus-audit doctor --deep", style="yellow")
-    if len(damaged) > _NAMED:
+    if len(damaged) > _MAX_LISTED_FILES:
         console.print_message(
-            f"and {len(damaged) - _NAMED} more damaged files. To list them: corpus-audit doctor --deep", style="yellow"
+            f"skipped {len(damaged) - _MAX_LISTED_FILES} more damaged files. To list them: corpus-audit doctor --deep",
+            style="yellow",
         )
 
 
@@ -104,7 +108,10 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     from audit_pipeline.report.sentences import describe_text_counts
 
     if answer["sides"] == "none":
-        yield "None of the texts to evaluate is labelled. The scores are in the view scores_with_examples."
+        yield (
+            "None of the texts to evaluate is labelled. To see their scores: "
+            'corpus-audit sql "FROM scores_with_examples"'
+        )
         return
     if answer["warning"] and answer["documents"] is not None:
         yield f"Few texts: {answer['warning']}"
@@ -121,8 +128,8 @@ def _iterate_fact_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if calibration not in (None, compared):
         yield (
             "Each document was compared only with calibration documents that have at least as many texts as the "
-            f"document. At least {compared} of {calibration} qualified. Thresholds were chosen on all calibration "
-            "documents."
+            f"document. For each document, at least {compared} of {calibration} calibration documents qualified. "
+            "Thresholds were chosen on all calibration documents."
         )
 
 
@@ -171,12 +178,13 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
     outcome = run_audit(request, load_dagster_definitions, console.print_step)
     if outcome.dead_runs:
         console.print_message(
-            f"marked {len(outcome.dead_runs)} dead run(s) of this machine as failed, and released their locks"
+            f"marked {len(outcome.dead_runs)} dead run(s) of this machine, whose process has ended, as failed, and "
+            "released their locks"
         )
     for partition, done in outcome.passes.items():
         console.print_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_run.items():
-        console.print_message(f"{partition} could not run: {reason}", style="red")
+        console.print_message(f"{partition} could not be audited: {reason}", style="red")
     return outcome
 
 
@@ -199,10 +207,10 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     for pair in outcome.pairs:
         if outcome.models[1:]:
             console.print_result(console.escape_control_characters(f"\n{pair.model}:"))
-        has_findings = _show_findings(paths, pair.model, pair.benchmark, details=details)
+        has_findings = _show_pair_results(paths, pair.model, pair.benchmark, details=details)
         if outcome.models[1:] and not has_findings:
-            reason = outcome.not_run.get(pair.partition, "no evaluation was made")
-            console.print_result(console.escape_control_characters(f"{pair.benchmark}: no findings: {reason}"))
+            reason = outcome.not_run.get(pair.partition, "no text was evaluated")
+            console.print_result(console.escape_control_characters(f"{pair.benchmark} has no findings: {reason}"))
     print_damaged_files(paths)
     if outcome.left_out:
         record_exit_state("stale")
@@ -211,8 +219,12 @@ def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
         raise outcome.failed
 
 
-def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> bool:
-    """Print the answer and the findings of every detector. Return whether the pair has an answer or a finding."""
+def _show_pair_results(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> bool:
+    """Print the conclusions, the findings and the comparisons of a pair.
+
+    Returns:
+        True if the pair has an answer or a finding.
+    """
     from audit_pipeline.warehouse.query import read_latest_findings
 
     answer = print_conclusions(paths, model, benchmark)
@@ -227,7 +239,14 @@ def _show_findings(paths: DataPaths, model: str, benchmark: str, *, details: boo
 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
-    """Print comparisons of detectors on the same texts: all comparisons, or those with ``detector``."""
+    """Print comparisons of detectors on the same texts.
+
+    Args:
+        paths: The data folder.
+        model: The model's name.
+        benchmark: The benchmark's name.
+        detector: Print only the comparisons with this detector. None: print all.
+    """
     from audit_pipeline.warehouse.query import read_comparisons
 
     rows: list[dict[str, Any]] = read_comparisons(paths.warehouse, model, benchmark, detector).to_pylist()
@@ -285,7 +304,7 @@ _IN_A_PAPER: Columns = (
 
 
 def build_finding_rows(findings: pa.Table, model: str) -> list[Row]:
-    """Return the columns that the table shows from rows of the view leaderboard. The parameters become a mapping."""
+    """Build the rows of the findings table from rows of the view leaderboard. Parse their parameters from JSON."""
     rows: list[Row] = []
     for row in findings.to_pylist():
         shown = {name: row[name] for name in _SHOWN}
@@ -301,7 +320,7 @@ def is_unlabelled(answer: Mapping[str, Any] | None) -> bool:
 def show_findings(
     benchmark: str, findings: Sequence[Row], answer: Mapping[str, Any] | None, *, details: bool = False
 ) -> None:
-    """Print how well each detector separates the two sides of a benchmark.
+    """Print a table of how well each detector separates the two sides of a benchmark.
 
     Args:
         benchmark: The benchmark's name.
@@ -318,14 +337,14 @@ def show_findings(
     if is_unlabelled(answer) and not details:
         if len(findings) > 1:
             console.print_result(
-                f"\n{len(findings)} detectors were run. To compare the others with {headline}, add --details."
+                f"\n{len(findings)} detectors were run. To compare {headline} with the other detectors, add --details."
             )
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
     names = ("audited texts", "held-out texts") if is_unlabelled(answer) else ("members", "non-members")
     sides = f"{most['n_members']:,} {names[0]}, {most['n_nonmembers']:,} {names[1]}"
     console.print_result(console.escape_control_characters(f"\n{benchmark}: {sides}"))
-    parts = _divide(findings, headline)
+    parts = _group_by_headline(findings, headline)
     if console.is_layout_output():
         caption = " ".join(_iterate_caption(benchmark, sides, findings, answer, has_headline=len(parts) > 1))
         console.show_table("findings", findings, _IN_A_PAPER, parts=parts, caption=caption)
@@ -335,12 +354,13 @@ def show_findings(
         if format_side_counts(row) != format_side_counts(most):
             console.print_result(
                 console.escape_control_characters(
-                    f"{format_detector_cell(row)} scored {format_side_counts(row)} of these texts"
+                    f"{format_detector_cell(row)} scored only {row['n_members']:,} of the {names[0]} and "
+                    f"{row['n_nonmembers']:,} of the {names[1]}"
                 )
             )
 
 
-def _divide(findings: Sequence[Row], headline: str | None) -> dict[str, list[Row]]:
+def _group_by_headline(findings: Sequence[Row], headline: str | None) -> dict[str, list[Row]]:
     """Return the rows of each part of the table by its title, in descending order of AUROC.
 
     Without a headline detector, there is one part without a title.

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from audit_pipeline.sources.base import Document
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
-_NAMED = 20
-_TITLES = 10
+_MAX_LISTED_FILES = 20
+_MAX_LISTED_TITLES = 10
 
 
 def _format_languages(row: Row) -> str:
@@ -53,7 +53,7 @@ def _format_date_range(row: Row) -> str:
         return "unknown"
     parts = [f"{row['oldest']} to {row['newest']}"]
     if row["dated_by_interval"]:
-        parts.append(f"{row['dated_by_interval']:,} known only by year, month or another interval")
+        parts.append(f"{row['dated_by_interval']:,} with only a year, a month or another interval")
     if row["undated"]:
         parts.append(f"{row['undated']:,} without a date")
     return "; ".join(parts)
@@ -69,7 +69,7 @@ _SIDES: Columns = (
 
 
 def _show_file_facts(inventory: Inventory) -> None:
-    """Print the facts about the files, and the files that have no document."""
+    """Print the counts, dates and titles of the documents, and the files, rows and parts that are not used."""
     from audit_pipeline.pipeline.user_files import explain_unused_parts
 
     console.show_table("sides", [asdict(facts) for facts in inventory.sides.values()], _SIDES)
@@ -82,18 +82,18 @@ def _show_file_facts(inventory: Inventory) -> None:
     lines: list[str] = []
     for side in inventory.sides:
         titles = [_format_title(document) for document in inventory.documents_of_side(side)]
-        lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_cut_lines(titles, _TITLES)]
+        lines += [f"\nTitles of the {side.replace('_', '-')} documents:", *_limit_lines(titles, _MAX_LISTED_TITLES)]
     editions = sum(facts.editions for facts in inventory.sides.values())
     if editions and inventory.user_files.edition_dates:
         lines.append(f"\n{editions:,} document(s) are dated by the edition date in their files.")
     elif editions:
         lines.append(
-            f"\n{editions:,} file(s) contain the date of their edition. It is not used, because a reprint is newer "
-            "than the work. To use it as the date of first publication, add --edition-dates."
+            f"\n{editions:,} file(s) contain the date of their edition. This date is not used, because a reprint is "
+            "newer than the work. To use it as the date of first publication, add --edition-dates."
         )
     if inventory.unused:
         lines.append(f"\nSkipped: {len(inventory.unused):,} file(s), row(s) or parts of files")
-        lines += _cut_lines(explain_unused_parts(inventory.unused), _NAMED)
+        lines += _limit_lines(explain_unused_parts(inventory.unused), _MAX_LISTED_FILES)
     unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
     console.print_result(console.escape_control_characters("\n".join(lines)), documents=documents, left_out=unused)
 
@@ -104,7 +104,7 @@ def _format_title(document: Document) -> str:
     return f"{document.title} ({document.name}; this edition: {document.edition})"
 
 
-def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
+def _limit_lines(lines: Sequence[str], most: int) -> list[str]:
     """Return the first lines, indented, and the number of further lines."""
     shown = [f"  {line}" for line in lines[:most]]
     if len(lines) > most:
@@ -115,9 +115,14 @@ def _cut_lines(lines: Sequence[str], most: int) -> list[str]:
 def _print_possible_conclusions(
     inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument_is_done: bool | None, control: str
 ) -> None:
-    """Print the possible conclusions from these files, and changes that would make them stronger.
+    """Print the possible conclusions from these files, and changes that would make the conclusions stronger.
 
-    ``control`` is the command line of the instrument check.
+    Args:
+        inventory: The content of the files.
+        model: The model's entry.
+        search: The number of documents that can be searched for passages.
+        instrument_is_done: Whether the instrument check was run, or None if it is not configured.
+        control: The command line of the instrument check.
     """
     from audit_pipeline.statistics.possible_conclusions import list_possible_conclusions
 
@@ -134,11 +139,11 @@ def _print_possible_conclusions(
     if instrument_is_done is False:
         stronger.append(
             "The instrument check has not been run in this workspace. It shows whether the detectors find texts that a "
-            f"model was trained on. Run it, in {INSTRUMENT_CHECK_TAKES}: {control}"
+            f"model was trained on. To run it ({INSTRUMENT_CHECK_TAKES}): {control}"
         )
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
     if stronger:
-        words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)]
+        words += ["What would make the conclusions stronger:", *(f"  * {change}" for change in stronger)]
     instrument = None if instrument_is_done is None else {"is_done": instrument_is_done, "command": control}
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
     console.print_result("\n".join(words), **facts, instrument_check=instrument)
@@ -160,21 +165,30 @@ def _print_possible_conclusions(
     type=shared_options.EXISTING,
     multiple=True,
     metavar="FILES…",
-    help="Documents that the model is known to have read. With --held-out, they show how well the detectors work.",
+    help="Documents that the model is known to have read. Comparing them with the documents of --held-out shows how "
+    "well the detectors work.",
 )
 @click.option(
     "--held-out-because",
     type=click.Choice(get_args(HeldOutReason)),
     help="Why the model cannot have read the documents of --held-out: they are newer than the model, they were never "
-    "published, or they were drawn at random from one collection. The claim level depends on it. Default: not stated.",
+    "published, or they were drawn at random from one collection. The claim level depends on this reason. Default: not "
+    "stated.",
 )
 @click.option("--exchangeable", is_flag=True, help="Same as --held-out-because random.")
 @shared_options.text_column_option
 @click.option(
-    "--title-column", help="Column of the title, in files of rows. Default: the name of the file and a number."
+    "--title-column",
+    help="Column of the title, in files of rows. Default: the column id, else the file name and the row number.",
 )
-@click.option("--group-column", help="Column of the book, patent or article that a row belongs to.")
-@click.option("--date-column", help="Column of the date of first publication: 2024-05-31, 2024-05 or 2024.")
+@click.option(
+    "--group-column",
+    help="Column of the book, patent or article that a row belongs to. Default: each row is a document of its own.",
+)
+@click.option(
+    "--date-column",
+    help="Column of the date of first publication: 2024-05-31, 2024-05 or 2024. Default: the rows have no dates.",
+)
 @click.option(
     "--edition-dates",
     is_flag=True,
@@ -191,7 +205,12 @@ def _print_possible_conclusions(
     is_flag=True,
     help="Inspect the files and estimate the time. No workspace is created, and no model is run.",
 )
-@click.option("--seal", is_flag=True, help="Seal the plan of the audit before the model is run (docs/exhibit.md).")
+@click.option(
+    "--seal",
+    is_flag=True,
+    help="Write a sealed plan of the audit before the model is run, to prove later that the analysis was fixed before "
+    "the results (docs/exhibit.md).",
+)
 @shared_options.authority_option
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
 @shared_options.device_option
@@ -222,8 +241,8 @@ def check(
     """Find out whether a model has read your files.
 
     FILES are folders and files. Each .txt, .md, .html, .epub, .pdf and .docx file is one document, and so is each row
-    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. Run the same
-    command again to reuse finished work. docs/check.md explains the answer.
+    of a .jsonl, .csv or .parquet file. Name FILES before --held-out and --members. If you run the same command again,
+    it reuses finished work. docs/check.md explains the answer.
     """
     options = AuditOptions(publish=False, **run_options)
     if exchangeable and held_out_because not in (None, "random"):
@@ -276,7 +295,7 @@ def check(
             passage_search = _count_searchable_documents(tokenized, inventory)
             _print_possible_conclusions(inventory, entry, passage_search, _is_instrument_checked(), control)
             _print_workspace(made, folder)
-            specs, has_work = _prepare_and_print_work(tokenized, list(inventory.benchmarks), options)
+            specs, has_work = _build_benchmarks_and_print_work(tokenized, list(inventory.benchmarks), options)
             if dry_run and has_work:
                 record_exit_state("stale")
             if seal and not dry_run:
@@ -303,7 +322,7 @@ def _print_workspace(workspace: CheckWorkspace, folder: Path) -> None:
 
 
 def _count_searchable_documents(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
-    """Count the audited documents, and those with too few tokens of the model for a search for passages."""
+    """Count the audited documents, and the documents with too few tokens for the search for passages."""
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, explain_window_too_long
     from audit_pipeline.pipeline.user_files import AUDITED
@@ -330,10 +349,10 @@ def _is_instrument_checked() -> bool | None:
     return all(state.find_latest_entry(EVALUATIONS.name, pair.partition) for pair in pairs)
 
 
-def _prepare_and_print_work(
+def _build_benchmarks_and_print_work(
     tokenized: TokenizedModel, families: list[str], options: RunOptions
 ) -> tuple[list[BenchmarkSpec], bool]:
-    """Build the texts of these families, and print the tokens to run and the estimated time.
+    """Build the benchmarks of these families, and print the number of tokens to run and the estimated time.
 
     Returns:
         The benchmarks, and whether they need any work.
@@ -368,10 +387,13 @@ def _prepare_and_print_work(
     work = {"tokens": tokens, "tokens_of_search": to_search, "windows_of_search": windows, "seconds": seconds}
     message = "To run: nothing. All results are in the cache."
     if tokens:
-        time = f"time {format_estimated_time(seconds)}, without loading the model"
-        message = f"To run: {tokens:,} tokens; {time}."
+        time = f"Time without loading the model: {format_estimated_time(seconds)}"
+        message = f"To run: {tokens:,} tokens. {time}."
         if windows:
-            message += f" Of these tokens, {to_search:,} search the documents for passages. Likely passages add more."
+            message += (
+                f" {to_search:,} of these tokens are for the search for passages in the documents. Each passage that "
+                "the search finds likely needs more tokens."
+            )
     console.print_result(message, work=work)
     return specs, dry.has_work
 

@@ -148,7 +148,10 @@ def _build_detector_row(detector: Detector) -> Row:
 @long_option
 @shared_options.table_output_options
 def models(long: bool) -> None:
-    """List the models of config/models.yaml, and any problems."""
+    """List the models, and mistakes in the configuration.
+
+    The models are the entries of config/models.yaml.
+    """
     from audit_pipeline.models.config import FILE_NAME
     from audit_pipeline.warehouse.non_parquet_rows import format_model_origin
 
@@ -177,9 +180,9 @@ def models(long: bool) -> None:
     metavar="NAME",
     help="Export a built benchmark or family as a data set for others: Parquet files and a card.",
 )
-@click.option("--out", type=shared_options.PATH, help="Folder for --export, new or empty.")
+@click.option("--out", type=shared_options.PATH, help="Folder for --export. It must be new or empty.")
 @click.option(
-    "--push", metavar="OWNER/NAME", help="Upload the export to the Hugging Face Hub, as this private data set."
+    "--push", metavar="OWNER/NAME", help="Also upload the export to the Hugging Face Hub, as a private data set."
 )
 @click.option(
     "--with-text",
@@ -191,14 +194,14 @@ def models(long: bool) -> None:
 def benchmarks(
     build: str | None, export: str | None, out: Path | None, push: str | None, with_text: bool, long: bool
 ) -> None:
-    """List the configured benchmarks, and any problems.
+    """List the benchmarks, and mistakes in the configuration.
 
-    The entries are in config/benchmarks.yaml. The list shows which are built. With --export, write a benchmark
-    as a data set that others can load (docs/benchmarks/handing-on.md).
+    The benchmarks are the entries of config/benchmarks.yaml. The list shows which are built. With --export, write a
+    benchmark as a data set that others can load (docs/benchmarks/handing-on.md).
     """
     if export is not None:
         if out is None:
-            raise click.UsageError("--export requires --out FOLDER.")
+            raise click.UsageError("--export requires --out FOLDER. Add --out with a new or empty folder.")
         if build is not None:
             raise click.UsageError(
                 "--build cannot be combined with --export. Build the benchmark first, then export it."
@@ -206,7 +209,7 @@ def benchmarks(
         _export_benchmarks(export, out, push, with_text=with_text)
         return
     if out is not None or push is not None or with_text:
-        raise click.UsageError("--out, --push and --with-text require --export NAME.")
+        raise click.UsageError("--out, --push and --with-text require --export NAME. Add --export or remove them.")
     from audit_pipeline.benchmarks.config import FILE_NAME
 
     paths = DataPaths.from_environment() if build is None else run_setup.get_writable_paths()
@@ -246,7 +249,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
-    """Write the benchmarks with this name as a data set, and upload it if ``hub`` names one."""
+    """Write the benchmarks with this name as a data set. If ``hub`` is not None, upload it under this name."""
     from audit_pipeline.benchmarks.built_benchmark import read_built, read_or_assess_split
     from audit_pipeline.benchmarks.publish import export, require_new_folder, require_redistributable
     from audit_pipeline.benchmarks.redistribution import require_hub_name_and_token, upload_export
@@ -263,16 +266,16 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         require_hub_name_and_token(hub)
     run_id = str(uuid.uuid4())
     qualities = {benchmark: read_or_assess_split(benchmark, paths, run_id).quality for benchmark in built}
-    console.print_step(f"writing {folder}, and reading it back")
+    console.print_step(f"writing {folder}, and reading it again to verify it")
     digests = export(qualities, folder, paths, hub=hub)
     rows = [{"benchmark": benchmark, "content_digest": digest} for benchmark, digest in digests.items()]
     console.show_table("exported", rows, _EXPORTED)
     texts = sum(benchmark.examples.num_rows for benchmark in built)
     console.print_result(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
     if hub is not None:
-        console.print_step(f"sending it to the hub as {hub}")
+        console.print_step(f"uploading the data set to the Hugging Face Hub as {hub}")
         address = upload_export(folder, hub)
-        console.print_result(f"On the hub: {address}", address=address)
+        console.print_result(f"Uploaded to {address}", address=address)
 
 
 @click.command(cls=ListedCommand, section=Section.RESULTS, position=10)
@@ -282,7 +285,7 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
 @click.option(
     "--no-text",
     is_flag=True,
-    help="Quote no audited text in report and warehouse. Set CORPUS_AUDIT_NO_TEXT to make this the default.",
+    help="Quote no audited text in the report and the warehouse. To make this the default, set CORPUS_AUDIT_NO_TEXT=1.",
 )
 @shared_options.quiet_option
 def report(open_it: bool, no_text: bool) -> None:
@@ -300,7 +303,7 @@ def report(open_it: bool, no_text: bool) -> None:
         webbrowser.open(paths.report.as_uri())
 
 
-def _find_warehouse() -> Path:
+def _find_or_build_warehouse() -> Path:
     """Return the path of the warehouse. Build it first if it is missing and audits exist."""
     paths = DataPaths.from_environment()
     if not paths.warehouse.exists():
@@ -328,19 +331,21 @@ def _find_warehouse() -> Path:
 def sql(statement: str, layout: str) -> None:
     """Run one read-only SQL statement on the warehouse.
 
-    --format json prints one object per line, --json one document with all rows. In both, infinite numbers and NaN are
-    the texts "Infinity", "-Infinity" and "NaN".
+    --format json prints one JSON object per row. --json prints one JSON document with all rows. Both print infinite
+    numbers and NaN as the texts "Infinity", "-Infinity" and "NaN".
     """
     from audit_pipeline.warehouse.query import query_warehouse
 
     if console.is_json_output() and layout == "csv":
         raise click.UsageError("Give either --json or --format csv.")
-    table = query_warehouse(_find_warehouse(), statement)
+    table = query_warehouse(_find_or_build_warehouse(), statement)
     try:
         # A join can have two columns of one name, so columns are read by position.
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     except (OverflowError, ValueError) as error:
-        raise AuditError(f"a value of the result cannot be shown ({error}). Cast it to VARCHAR.") from error
+        raise AuditError(
+            f"a value of the result cannot be shown ({error}). Cast its column to VARCHAR in the statement."
+        ) from error
     if layout == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(table.column_names)
@@ -357,7 +362,7 @@ def sql(statement: str, layout: str) -> None:
 
 
 def _number_repeated_names(names: Sequence[str]) -> list[str]:
-    """Return the names, with a number after repeated ones (a, a_1)."""
+    """Return the names, with a number appended to each repeated name (a, a_1)."""
     unique: list[str] = []
     for name in names:
         numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
@@ -386,5 +391,5 @@ def export(name: str, out: Path) -> None:
     """Write a table or view of the warehouse to a file."""
     from audit_pipeline.warehouse.query import export as export_rows
 
-    rows = export_rows(_find_warehouse(), name, out)
+    rows = export_rows(_find_or_build_warehouse(), name, out)
     console.print_result(f"{rows:,} rows of {name} in {out}")

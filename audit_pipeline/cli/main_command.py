@@ -128,7 +128,7 @@ def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
 
 @contextmanager
 def _report_warnings_briefly() -> Iterator[None]:
-    """Print warnings of this package within the block at once, in one line each."""
+    """Print each warning of this package in one line when the block issues it."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", SkippedPluginWarning)
         shown = warnings.showwarning
@@ -170,13 +170,13 @@ def _exit_if_user_can_act(error: Exception) -> None:
     sys.exit(2)
 
 
-_FIRST = {
+_COMMANDS_WITHOUT_RESULTS = {
     "check FILES --model smollm2-135m": "checks whether a model has read your own documents",
     "demo": "audits a small real model on real texts, in a few minutes",
     "score --model smollm2-135m --texts FILE --out scores.parquet": "scores the texts of your own file",
-    "init my-audits": "creates a workspace for your own audits, with its configuration",
+    "init my-audits": "creates a workspace for your own audits, with its own configuration",
 }
-_NEXT = {
+_COMMANDS_WITH_RESULTS = {
     "report --open": "opens the report in a browser",
     'sql "SELECT * FROM leaderboard"': "shows the findings as a table",
     'sql "FROM not_audited"': "lists the audits that are not done yet, with the reasons",
@@ -185,15 +185,15 @@ _NEXT = {
     "audit --model M --benchmark B": "audits a model on a benchmark",
     "dev": "starts the Dagster UI, for audits on a schedule",
 }
-_REPAIR = {"doctor --deep": "lists damaged files", "report": "rebuilds warehouse and report"}
+_COMMANDS_IF_DAMAGED = {"doctor --deep": "lists damaged files", "report": "rebuilds warehouse and report"}
 COUNTS = """
 SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks FROM coverage
 WHERE has_results AND model NOT IN (SELECT model FROM control_models)
 """
 
 
-def _print_what_next() -> None:
-    """Print the state of the data folder and commands to try. Nothing is run or changed."""
+def _print_overview() -> None:
+    """Print the purpose of the tool, the state of the data folder, and commands to try. Nothing is run or changed."""
     paths = DataPaths.from_environment()
     print_result(
         "Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n"
@@ -206,7 +206,7 @@ def _print_what_next() -> None:
             print_result("To continue it, run the same command again.")
         else:
             print_result(f"There are no results yet in {_format_path(paths.root)}")
-        print_next_commands(_FIRST)
+        print_next_commands(_COMMANDS_WITHOUT_RESULTS)
     print_result("\nAll commands: corpus-audit --help")
 
 
@@ -223,29 +223,29 @@ def _print_result_counts(paths: DataPaths) -> None:
         [found] = query_warehouse(paths.warehouse, COUNTS).to_pylist()
     except AuditError as error:
         print_result(f"The results cannot be read: {to_one_line(error)}")
-        print_next_commands(_REPAIR)
+        print_next_commands(_COMMANDS_IF_DAMAGED)
         return
     models = format_count_with_noun(found["models"], "model", "models")
     benchmarks = format_count_with_noun(found["benchmarks"], "benchmark", "benchmarks")
     print_result(f"{models} audited on {benchmarks}, in {_format_path(paths.root)}")
     if paths.report.exists():
         print_result(f"Report: {_format_path(paths.report)}")
-    print_next_commands(_NEXT)
+    print_next_commands(_COMMANDS_WITH_RESULTS)
 
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORPUS_AUDIT"}
 _NOT_KEPT = "This command stores no partial results. Run it again."
 
 _EXIT_CODES: Sequence[tuple[str, str]] = (
-    ("0", "done; if a text or pair could not be scored, the output has the reason"),
+    ("0", "success; for each text or pair that could not be scored, the output has the reason"),
     (
         "1",
         "the state that `--fail-on` names was reached, `doctor` found a problem, or a check of `verify` failed; or an "
         "internal error, with a traceback",
     ),
     ("2", "an error that you can correct; the message has one line, with the cause and what to do"),
-    ("130", "stopped with Ctrl-C; the last line explains what is kept and how to continue"),
-    ("143", "stopped by SIGTERM; the last line explains what is kept and how to continue"),
+    ("130", "stopped with Ctrl-C; the last line lists the results that are kept, and explains how to continue"),
+    ("143", "stopped by SIGTERM; the last line lists the results that are kept, and explains how to continue"),
 )
 
 
@@ -277,7 +277,7 @@ def main(ctx: click.Context) -> None:
     # Progress bars of libraries would overwrite those of this package.
     os.environ.setdefault("TQDM_DISABLE", "1")
     if ctx.invoked_subcommand is None:
-        _print_what_next()
+        _print_overview()
 
 
 for _command in itertools.chain.from_iterable(_SECTIONS.values()):

@@ -146,10 +146,10 @@ def format_detector_setting(row: Row) -> str:
 
 def format_detector_cell(row: Row) -> str:
     """Format a detector with its parameters: as a user types them, or with its title in a table to paste."""
-    return format_printable_setting(row) if is_layout_output() else format_detector_setting(row)
+    return format_setting_with_title(row) if is_layout_output() else format_detector_setting(row)
 
 
-def format_printable_setting(row: Row) -> str:
+def format_setting_with_title(row: Row) -> str:
     """Format a detector by its title, with its parameters: *Con-ReCall (gamma = 0.5, shots = 1)*.
 
     An unknown detector, such as the name of a user's own scores, keeps its name.
@@ -198,10 +198,10 @@ def print_run_resources(model: TokenizedModel, options: RunOptions) -> None:
         return
     engine = options.chosen_engine
     if engine.name == "ray":
-        count = "as many workers as it can run" if engine.workers is None else f"{engine.workers} workers"
+        count = "as many workers as the cluster can run" if engine.workers is None else f"{engine.workers} workers"
         print_result(
-            f"The model would run on a Ray cluster, with {count}. The time is not known, nor whether the weights fit "
-            "into the memory of its machines.",
+            f"The model would run on a Ray cluster, with {count}. It is not known how long this takes, and whether the "
+            "weights fit into the memory of the cluster's machines.",
             cluster={"workers": engine.workers},
         )
         return
@@ -229,8 +229,8 @@ def format_estimated_time(seconds: float | None) -> str:
 def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:
     """Print the recipients of texts, the number of tokens, their cost, and whether the limits suffice.
 
-    The numbers include the tokens of requests that check which model each server has. The check is sent twice: by the
-    command itself, and by its run.
+    The numbers include the tokens of the requests that check which model a server has. Each check is sent twice: when
+    the command starts, and when Dagster runs the audit.
 
     Args:
         to_send: The model and its reference model, each with the tokens of its texts. Models on this machine are
@@ -244,25 +244,28 @@ def print_sending_plan(to_send: Sequence[tuple[TokenizedModel, int]], limits: Li
     if not sendings:
         return
     for sending in sendings:
-        cost = "no price is given"
+        cost = "The cost is not known, because the model's entry has no price"
         if sending.cost is not None:
-            cost = f"about {sending.cost:,.4g} by the price in its entry"
+            cost = f"They cost about {sending.cost:,.4g}, by the price in the model's entry"
         print_result(
             f"{sending.model}: {sending.sent_to}. About {sending.tokens:,} tokens would be sent, {sending.probes:,} of "
-            f"them to check which model the server has; {cost}."
+            f"them to check which model the server has. {cost}."
         )
     tokens = sum(sending.tokens for sending in sendings)
     costs = [sending.cost for sending in sendings if sending.cost is not None]
     limits_set = _describe_limits(limits)
-    exceeds_limit = _exceeds(limits, tokens, sum(costs))
+    exceeds_limit = _exceeds_limits(limits, tokens, sum(costs))
     for sending in sendings:
         limits_set += [f"{limit} (the entry of {sending.model})" for limit in _describe_limits(sending.limits)]
-        exceeds_limit = exceeds_limit or _exceeds(sending.limits, sending.tokens, sending.cost)
-    message = "No limit is set. To set one, use --max-tokens, --max-cost or the model's entry."
+        exceeds_limit = exceeds_limit or _exceeds_limits(sending.limits, sending.tokens, sending.cost)
+    message = (
+        "No limit is set. To set a limit, add --max-tokens or --max-cost, or set max_tokens or max_cost in the model's "
+        "entry."
+    )
     if limits_set and exceeds_limit:
         message = (
-            f"The limit of {' and '.join(limits_set)} does not suffice: the run stops at the limit, and the next run "
-            "continues."
+            f"The limit of {' and '.join(limits_set)} does not suffice. The run would stop at the limit and keep "
+            "finished work. To continue, run the same command again with a higher limit."
         )
     elif limits_set:
         message = f"The limit of {' and '.join(limits_set)} suffices."
@@ -293,7 +296,7 @@ def _describe_limits(limits: Limits) -> list[str]:
     return descriptions
 
 
-def _exceeds(limits: Limits, tokens: int, cost: float | None) -> bool:
+def _exceeds_limits(limits: Limits, tokens: int, cost: float | None) -> bool:
     if limits.max_tokens is not None and tokens > limits.max_tokens:
         return True
     return limits.max_cost is not None and cost is not None and cost > limits.max_cost

@@ -42,7 +42,7 @@ def load_dagster_definitions() -> dg.Definitions:
 
 
 def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
-    """Rebuild warehouse and report.
+    """Rebuild the warehouse and the report.
 
     Args:
         paths: The data folder.
@@ -57,7 +57,7 @@ def publish(paths: DataPaths, *, include_text: bool | None = None) -> None:
 
 
 def build_benchmarks(specs: Sequence[BenchmarkSpec], paths: DataPaths) -> None:
-    """Fetch and build missing benchmarks. No model is run."""
+    """Fetch the sources of benchmarks that are not built, and build these benchmarks. No model is run."""
     definitions = load_dagster_definitions()
     from audit_pipeline.pipeline.dagster.audit import prepare_benchmarks
 
@@ -126,10 +126,10 @@ def prepare_model(
         entry: The model's entry.
         paths: The data folder.
         options: Device, limits and engine.
-        ask_server: Check first that a server still has the same model.
+        ask_server: If the model is on a server, check first that the server still has the same model.
 
     Raises:
-        ConfigError: If limits are set, but the model runs on this machine.
+        ConfigError: If a limit on tokens or cost is set, but the model runs on this machine.
     """
     from audit_pipeline.models.tokenized_model import load_tokenized
     from audit_pipeline.scoring.backends import Endpoints, build_backend_loader

@@ -49,26 +49,36 @@ _SEPARATION: Columns = (
     help="Names of detectors, separated by commas. `corpus-audit detectors` lists them. Default: all except those that "
     "run on request only.",
 )
-@click.option("--grid", is_flag=True, help="Compute every setting of each detector's grid, not only the default.")
+@click.option(
+    "--grid",
+    is_flag=True,
+    help="Score with all values of each detector's parameters that `corpus-audit detectors NAME` lists for --grid, not "
+    "only with the default values.",
+)
 @shared_options.text_column_option
 @click.option(
     "--label-column",
     default="label",
     show_default=True,
-    help="Column of the label: 1 member, 0 non-member, empty unknown. The column is optional.",
+    help="Column of the label: 1 for members, 0 for non-members, empty if unknown. A file without it is scored without "
+    "labels.",
 )
 @shared_options.id_column_option
 @click.option(
     "--start-token",
     type=click.Choice(["always", "tokenizer"]),
-    help="Whether the start token is always added, or only if the tokenizer adds it. Default: the model's entry.",
+    help="Add a start token before each text: always, or only if the tokenizer adds it. Default: start_token_policy in "
+    "the model's entry.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="Precision of the forward pass. Default: the model's entry.",
+    help="Precision of the forward pass. Default: dtype in the model's entry.",
 )
-@click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
+@click.option(
+    "--reference-model",
+    help="The second model of the detector reference. Default: reference_model in the model's entry.",
+)
 @click.option(
     "--frequencies",
     type=shared_options.INPUT_FILE,
@@ -85,7 +95,13 @@ _SEPARATION: Columns = (
     type=shared_options.PATH,
     help="File of known members, in the format of --prefix-texts. They are the second prefix of con_recall.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed for generating neighbours.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the neighbours: randomly changed copies of a text that some detectors compare it with.",
+)
 @shared_options.run_options
 @click.option(
     "--set",
@@ -93,7 +109,8 @@ _SEPARATION: Columns = (
     envvar="CORPUS_AUDIT_SCORE_SET",
     multiple=True,
     metavar="DETECTOR.PARAMETER=VALUE",
-    help="Set a parameter of a detector; repeatable.",
+    help="Set a parameter of a detector, for example min_k_plus_plus.mu=false. Repeat the option to set more. "
+    "`corpus-audit detectors NAME` lists the parameters.",
 )
 @shared_options.table_output_options
 def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: Any) -> None:
@@ -187,7 +204,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     if len(rows) > 1:
         from audit_pipeline.statistics.claims import BEST_OF_SEVERAL
 
-        console.print_result(f"{BEST_OF_SEVERAL}. Choose the detector that you quote beforehand.")
+        console.print_result(f"{BEST_OF_SEVERAL}. Choose the detector that you report before you see any result.")
     _print_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
@@ -199,7 +216,10 @@ def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: P
     level = "screening only"
     words = "screening only: the blind control, which never sees the model, was not run"
     if n_labelled < MIN_EXAMPLES:
-        console.print_result(f"{words}: it requires {MIN_EXAMPLES} labelled texts", claim_level=level)
+        console.print_result(
+            f"{words}. It requires at least {MIN_EXAMPLES} labelled texts, and the file has {n_labelled}.",
+            claim_level=level,
+        )
         return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
@@ -247,12 +267,12 @@ def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: P
     help="Share of the labelled groups that is used to choose thresholds.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed for choosing the calibration groups.")
-@click.option("--no-text", is_flag=True, help="Quote no text in the report and the warehouse.")
+@click.option("--no-text", is_flag=True, help="Quote no audited text in the report and the warehouse.")
 @shared_options.table_output_options
 def evaluate(no_text: bool, **options: Any) -> None:
-    """Write findings and a report from scores of your own.
+    """Evaluate scores of your own, and write findings and a report.
 
-    No model is run: --scores names a table of scores, one row per text and detector.
+    No model is run. --scores names a table of scores, with one row per text and detector.
     """
     from audit_pipeline.pipeline.evaluate_file import evaluate_file
     from audit_pipeline.warehouse.query import read_latest_findings
@@ -298,19 +318,29 @@ _POWER: Columns = (
     ("audited texts", "texts", format_thousands),
     ("power of the mean score", "mean_score", _format_power),
     ("power of the count of flagged texts", "flagged", _format_power),
-    ("resampled", "resampled", _format_power),
+    ("power of the mean score, by resampling", "resampled", _format_power),
 )
 
 
 @click.command(cls=ListedCommand, section=Section.OWN_FILES, position=40)
 @click.option("--model", help="Audited model whose scores are used. Requires --benchmark.")
 @click.option("--benchmark", help="Audited benchmark with labels. Requires --model.")
-@click.option("--detector", help="Detector. Default: the headline detector of the report.")
-@click.option("--auroc", type=shared_options.BETWEEN_0_AND_1, help="Plan for this AUROC instead of using scores.")
+@click.option("--detector", help="Detector whose scores are used. Default: the headline detector of the report.")
+@click.option(
+    "--auroc",
+    type=shared_options.BETWEEN_0_AND_1,
+    help="Compute the number for a detector with this AUROC, instead of from scores.",
+)
 @click.option(
     "--fpr", type=shared_options.BETWEEN_0_AND_1, default=0.05, show_default=True, help="Accepted false-positive rate."
 )
-@click.option("--power", type=shared_options.BETWEEN_0_AND_1, default=0.8, show_default=True, help="Required power.")
+@click.option(
+    "--power",
+    type=shared_options.BETWEEN_0_AND_1,
+    default=0.8,
+    show_default=True,
+    help="Required power: the probability that the effect is detected.",
+)
 @click.option(
     "--effect",
     type=click.FloatRange(0, 1, True),
@@ -332,16 +362,19 @@ def power(
     effect: float,
     held_out: int | None,
 ) -> None:
-    """Show how many texts are needed to see an effect.
+    """Show how many texts are needed to detect an effect.
 
-    The number is computed from the scores of an audited model and benchmark, or for a given AUROC.
+    The number is computed from the scores of an audited model and benchmark, or from the AUROC of --auroc.
     """
     from audit_pipeline.statistics.power import PowerGoal, power_report_from_auroc, power_report_from_scores
 
     goal = PowerGoal(fpr, power, effect, held_out)
     if auroc is not None:
         if model or benchmark or detector:
-            raise click.UsageError("Give either --auroc, or --model and --benchmark.")
+            raise click.UsageError(
+                "--auroc cannot be combined with --model, --benchmark or --detector. Give either --auroc, or --model "
+                "and --benchmark."
+            )
         _show_power(power_report_from_auroc(auroc, goal))
         return
     if model is None or benchmark is None:
@@ -353,7 +386,11 @@ def power(
 
 
 def _read_group_scores(model: str, benchmark: str, detector: str | None) -> tuple[str, str, list[float], list[float]]:
-    """Return the benchmark, the detector, and its mean score of each group of members and each group of non-members."""
+    """Read the mean score of each group from the warehouse.
+
+    Returns:
+        The benchmark, the detector, and the mean scores of the groups of members and of the groups of non-members.
+    """
     from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
     from audit_pipeline.report.page_data import read_named_detector
     from audit_pipeline.statistics.evaluate_options import choose_headline_detector

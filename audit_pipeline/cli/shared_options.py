@@ -27,7 +27,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from audit_pipeline.cli.output import LAYOUTS
-from audit_pipeline.pipeline.console import collect_output, quietly
+from audit_pipeline.pipeline.console import collect_output, suppress_progress
 from audit_pipeline.pipeline.options import explain_unusable_path
 from audit_pipeline.token_statistics.engine_choice import EngineName
 
@@ -72,7 +72,8 @@ class ListedCommand(click.Command):
             args: Arguments of click.Command.
             section: See the class.
             position: See the class.
-            keeps: What remains if the command is stopped. The help and the last line of a stopped command print it.
+            keeps: Sentences about the results that are kept if the command is stopped. They are printed in the help and
+                as the last line of a stopped command.
             settings: Further arguments of click.Command.
         """
         if keeps:
@@ -100,7 +101,7 @@ class ListedCommand(click.Command):
             if word in flags:
                 current_flag = word
                 if position + 1 == len(args) or args[position + 1].startswith("-"):
-                    raise click.UsageError(f"{word} requires a file or a folder.", ctx)
+                    raise click.UsageError(f"{word} requires a file or a folder. Name one or more after {word}.", ctx)
             elif word.startswith("-"):
                 current_flag = None
                 expanded.append(word)
@@ -172,7 +173,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
+def combine_options(*options: Callable[[F], F]) -> Callable[[F], F]:
     """Combine options into one decorator. The help lists them in this order."""
 
     def decorate(function: F) -> F:
@@ -199,36 +200,39 @@ id_column_option = click.option(
     help="Column with your own ids of the texts, which are copied into the result. Default: id, if the column exists.",
 )
 answer_column_option = click.option(
-    "--answer-column", help="With --texts: the column of the answer to each text. Default: answer."
+    "--answer-column", help="Column of the answer to each text in the file of --texts. Default: answer."
 )
 authority_option = click.option(
     "--authority",
     metavar="URL",
-    help="Timestamp authority (RFC 3161) that stamps the digest of the file. Only the digest is sent to it.",
+    help="Address of a timestamp authority (RFC 3161) that certifies the date of the file. Only the digest of the file "
+    "is sent to it. Default: no timestamp.",
 )
 details_option = click.option(
     "--details",
     is_flag=True,
-    help="Print all detectors even if membership is unknown. If it is known, also compare the headline detector with "
-    "the others. The answer only uses the headline detector.",
+    help="Print the results of all detectors even if no text is labelled. If the texts are labelled, also compare the "
+    "headline detector with the others. The answer only uses the headline detector.",
 )
 
 device_option = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="Device of the model. Default: cuda if it is available."
 )
-limit_options = combine(
+limit_options = combine_options(
     click.option(
         "--max-tokens",
         type=AT_LEAST_1,
-        help="Maximum number of tokens sent to models on servers, including a reference model. Finished work is kept.",
+        help="Maximum number of tokens sent to models on servers, including a reference model. At the limit, the "
+        "command stops and keeps finished work. Default: no limit.",
     ),
     click.option(
         "--max-cost",
         type=POSITIVE,
-        help="Maximum cost of the tokens sent to servers, by the prices in the models' entries.",
+        help="Maximum cost of the tokens sent to servers, in the currency of the prices (price_per_million) in the "
+        "models' entries. Default: no limit.",
     ),
 )
-engine_options = combine(
+engine_options = combine_options(
     click.option(
         "--engine",
         type=click.Choice(get_args(EngineName)),
@@ -241,11 +245,11 @@ engine_options = combine(
     ),
 )
 # The options that RunOptions holds.
-run_options = combine(device_option, limit_options, engine_options)
+run_options = combine_options(device_option, limit_options, engine_options)
 
 
 def save_in_meta(key: str, ctx: click.Context, _: click.Parameter, value: Any) -> Any:
-    """Save an option's value in the context, as a callback of the option. ListedCommand reads it there."""
+    """Save an option's value in the context, from which ListedCommand reads it. Options use this as their callback."""
     ctx.meta[key] = value
     return value
 
@@ -257,8 +261,8 @@ def fail_on_option(*states: str) -> Callable[[F], F]:
         type=click.Choice(states),
         expose_value=False,
         callback=partial(save_in_meta, FAIL_ON),
-        help="Exit with code 1 if this state is reached, for build scripts. Errors exit with code 2 "
-        "(docs/commands.md).",
+        help="For build scripts: exit with code 1 if this state is reached. docs/commands.md explains the states. "
+        "Errors exit with code 2.",
     )
 
 
@@ -269,8 +273,8 @@ format_option = click.option(
     show_default=True,
     expose_value=False,
     callback=partial(save_in_meta, FORMAT),
-    help="Format of tables: table for a terminal, markdown or latex (with booktabs) to paste. With markdown and latex, "
-    "all other output goes to standard error.",
+    help="Format of tables: table for a terminal, markdown or latex (with booktabs) to paste into a document. With "
+    "markdown and latex, all other output is printed on standard error.",
 )
 json_option = click.option(
     "--json",
@@ -283,7 +287,7 @@ json_option = click.option(
 
 def _silence(ctx: click.Context, _: click.Parameter, is_quiet: bool) -> None:
     if is_quiet:
-        ctx.with_resource(quietly())
+        ctx.with_resource(suppress_progress())
 
 
 quiet_option = click.option(
@@ -293,4 +297,4 @@ quiet_option = click.option(
     callback=_silence,
     help="Print no steps and no progress. Warnings, errors and results are still printed.",
 )
-table_output_options = combine(format_option, json_option, quiet_option)
+table_output_options = combine_options(format_option, json_option, quiet_option)

@@ -43,8 +43,8 @@ def whole_set_tests() -> None:
 @click.option(
     "--shards",
     type=click.IntRange(min=2),
-    help="Number of shards. Default: a tenth of the items, from 10 to 50, or more if these do not fit into the model's "
-    "context.",
+    help="Number of shards (consecutive parts of the test set whose order is tested). Default: a tenth of the number "
+    "of items, at least 10 and at most 50, or more shards if these do not fit into the model's context.",
 )
 @click.option(
     "--permutations",
@@ -58,12 +58,13 @@ def whole_set_tests() -> None:
     type=click.Choice(["exact", "t_test"]),
     default="exact",
     show_default=True,
-    help="Computation of the p-value.",
+    help="Rule for the p-value. exact: from the ranks of the published order among the random orders. "
+    "t_test: a one-sided t-test over the shards. Choose before you see a result.",
 )
 @click.option(
     "--order-by-chance",
     is_flag=True,
-    help="State that the published order was drawn at random. The test is valid only in this case.",
+    help="State that the published order was drawn at random. The test is valid only if this is true.",
 )
 @shared_options.quiet_option
 def order_test(
@@ -96,7 +97,18 @@ def order_test(
 def run_whole_set_test(
     run_test: Callable[..., Any], model: str, options: RunOptions, tested: object, **settings: Any
 ) -> tuple[Any, TokenizedModel, DataPaths]:
-    """Run a test of a whole set. Return its result, the model and the data folder."""
+    """Run a test of a whole set, with a progress bar.
+
+    Args:
+        run_test: The function that runs the test.
+        model: The model, as its option names it.
+        options: Device, limits and engine.
+        tested: The tested items.
+        settings: Further arguments of ``run_test``.
+
+    Returns:
+        The result of the test, the model and the data folder.
+    """
     from audit_pipeline.pipeline.progress import progress_bar
 
     paths = get_writable_paths()
@@ -113,4 +125,4 @@ def publish_whole_set_test(result: CorpusTest, paths: DataPaths) -> None:
         print_result(
             f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}"
         )
-    print_result(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")
+    print_result(f"{result.method}\nValid if: {result.assumption}\nReport: {paths.report}")

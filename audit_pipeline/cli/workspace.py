@@ -21,7 +21,8 @@ from audit_pipeline.pipeline.console import print_message, print_result
 def init(folder: Path) -> None:
     """Create a workspace with its own configuration and data.
 
-    FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which you can edit.
+    FOLDER (default: the current folder) gets the folders config/ and data/ and the file workspace.yaml. Edit the files
+    in config/.
     """
     from audit_pipeline.pipeline.check_workspace import create_workspace
 
@@ -30,9 +31,9 @@ def init(folder: Path) -> None:
         print_result(f"  {path}")
     enter = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
     print_result(
-        f"\nNext: {enter}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
-        "run `corpus-audit benchmarks`, which lists mistakes with their location. Every command that is run in this "
-        "folder or below it uses its configuration and its data."
+        f"\nNext: {enter}edit config/models.yaml and config/benchmarks.yaml. The comments at the top of each file "
+        "explain its keys. Then run `corpus-audit benchmarks`, which lists mistakes with file and line. Every command "
+        "that is run in this folder or below it uses its configuration and its data."
     )
 
 
@@ -41,7 +42,8 @@ def init(folder: Path) -> None:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. An address other than loopback opens the UI to the network.",
+    help="Address to listen on. With an address other than 127.0.0.1, everybody in the network can use the UI, which "
+    "has no password.",
 )
 @click.option("--weekly", is_flag=True, help="Switch on the schedule of the weekly audit while the command runs.")
 @click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True, help="Port of the UI.")
@@ -56,7 +58,7 @@ def dev(host: str, weekly: bool, port: int, report_port: int | None) -> None:
     if report_port is None:
         report_port = port + 1
     if report_port in (port, 65536):
-        raise click.UsageError(f"The report needs a port other than {port}: choose one with --report-port.")
+        raise click.UsageError(f"The report cannot use port {report_port}. Choose another port with --report-port.")
     _require_free_port(host, port, "UI", "--port")
     _require_free_port("127.0.0.1", report_port, "report", "--report-port")
     paths = get_writable_paths()
@@ -72,7 +74,7 @@ def dev(host: str, weekly: bool, port: int, report_port: int | None) -> None:
     if weekly:
         os.environ[WEEKLY_IS_ON] = "1"
         print_message("the weekly audit is on: Mondays at 06:00 UTC, while this command runs")
-    # Dagster starts further processes in other folders, so the environment has to name the folders.
+    # Dagster starts further processes in other folders, so they find configuration and data by the environment.
     os.environ["CORPUS_AUDIT_CONFIG"] = str(config_dir())
     os.environ["CORPUS_AUDIT_DATA"] = str(paths.root.absolute())
     services = [sys.executable, "-m", "audit_pipeline.pipeline.dagster.dev", "--report-port", str(report_port)]

@@ -1,4 +1,4 @@
-"""Configuration files of named entries: a file is read, its valid entries are returned, and invalid ones are reported.
+"""The loader of configuration files, which separates valid entries from broken entries.
 
 A file of config/ is declared by an :class:`EntryFile` and read into :class:`Entries`. If an entry is broken, the other
 entries can still be used.
@@ -64,7 +64,8 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
 
     Args:
         path: The file.
-        purpose: The purpose of the file, for the error message about a missing file.
+        purpose: The purpose of the file, as a sentence without a capital, such as ``it lists the models``. The error
+            message about a missing file contains it.
 
     Raises:
         BrokenFileError: If the file is missing, unreadable, or not exactly one YAML document.
@@ -72,7 +73,8 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
     try:
         file = _parse_yaml(read_regular_file(path).decode("utf-8"), str(path))
     except FileNotFoundError as error:
-        raise BrokenFileError(Problem(path, None, f"is missing; {purpose}")) from error
+        message = f"is missing; {purpose}. Restore the file, or copy it from a new workspace (corpus-audit init)"
+        raise BrokenFileError(Problem(path, None, message)) from error
     except yaml.MarkedYAMLError as error:
         raise BrokenFileError(_build_syntax_problem(path, error)) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -100,8 +102,8 @@ def _parse_yaml(text: str, filename: str) -> YamlFile:
 def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -> Iterator[RepeatedKey]:
     """Yield the keys below a node that occur twice in their mapping.
 
-    The YAML parser would silently use the last value of such a key. If a user copies an entry and does not rename the
-    copy, the first entry would be lost without an error.
+    The YAML parser would silently use the last value of such a key. For example, a user could copy an entry and forget
+    to rename the copy. The first entry would then be lost without an error.
     """
     if isinstance(node, yaml.SequenceNode):
         for number, child in enumerate(node.value):
@@ -114,7 +116,7 @@ def _iterate_repeated_keys(node: yaml.Node | None, path: tuple[str, ...] = ()) -
                 continue
             name = str(key.value)
             if name in seen_names:
-                fault = Fault((), f"key '{name}' occurs twice", key.start_mark.line + 1)
+                fault = Fault((), f"key '{name}' occurs twice; rename or remove one of them", key.start_mark.line + 1)
                 yield RepeatedKey((*path, name), fault)
             seen_names.add(name)
             yield from _iterate_repeated_keys(child, (*path, name))
@@ -169,7 +171,7 @@ class Entries(Mapping[str, E]):
         return tuple(problem for name in self.names for problem in self.broken.get(name, ()))
 
     def is_broken(self, name: str) -> bool:
-        """Return True if the file has an entry with this name that cannot be used."""
+        """Return True if the file has an entry with this name that cannot be used, because it has problems."""
         return name in self.broken
 
     def require_not_broken(self, name: str) -> None:
@@ -195,7 +197,7 @@ class Entries(Mapping[str, E]):
         if line is None and self.positions is not None:
             span, _ = self.positions.lookup_closest_and_path([name, *fault.keys], None)
             line = span.start.line
-        return Problem(self.path, line, fault.words, f"{self.entry_kind} {name}")
+        return Problem(self.path, line, fault.message, f"{self.entry_kind} {name}")
 
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Entries[E]:
         """Return a copy in which the entries with faults are broken.
@@ -217,7 +219,7 @@ class EntryReference:
 
     Attributes:
         keys: The keys that lead to the value.
-        target_kind: The kind of the referenced objects: ``EntryFile.entry_kind``, ``source`` or a kind of detector.
+        target_kind: The kind of the referenced objects: an ``EntryFile.entry_kind``, ``source`` or a kind of detector.
         allow_external: True if the value may also be a hub id or a path without an entry.
     """
 
@@ -240,7 +242,7 @@ class EntryFile(Generic[E]):
         key: The only top-level key of the file, which contains the entries. None if the top-level keys are the names of
             entries. In this case an entry may be missing or empty.
         entry_kind: The name of an entry's kind in messages, such as ``model``.
-        purpose: The purpose of the file, as a clause for the error message that reports the file as missing.
+        purpose: The purpose of the file, as :func:`read_yaml` requires it.
         read: A function that builds an entry from its name, its values and the folder of the file. It raises
             InvalidEntryError if the entry is invalid.
         is_optional: True if a missing file counts as a file without entries.
@@ -313,7 +315,8 @@ class EntryFile(Generic[E]):
         if self.key is None:
             values = {} if file.value is None else file.value
             if not isinstance(values, dict):
-                raise BrokenFileError(Problem(path, 1, f"must have {self.entry_kind}s by name"))
+                message = f"the file must have one key per {self.entry_kind}: the {self.entry_kind}'s name"
+                raise BrokenFileError(Problem(path, 1, message))
             positions = file.positions
         else:
             values = self._get_only_mapping(path, file.value)
@@ -326,7 +329,7 @@ class EntryFile(Generic[E]):
             values = content[self.key]
             if isinstance(values, dict):
                 return values
-        message = f"must have one key, '{self.key}', with an entry for each {self.entry_kind} under it"
+        message = f"must have exactly one key, '{self.key}', with one entry per {self.entry_kind} under it"
         raise BrokenFileError(Problem(path, None, message))
 
     def _group_repeated_keys(self, path: Path, file: YamlFile) -> Mapping[str, Sequence[Fault]]:
@@ -339,7 +342,7 @@ class EntryFile(Generic[E]):
         by_entry: dict[str, list[Fault]] = defaultdict(list)
         for repeated in file.repeated_keys:
             if len(repeated.path) <= depth:
-                raise BrokenFileError(Problem(path, repeated.fault.line, repeated.fault.words))
+                raise BrokenFileError(Problem(path, repeated.fault.line, repeated.fault.message))
             by_entry[repeated.path[depth]].append(repeated.fault)
         return by_entry
 
@@ -354,7 +357,7 @@ class EntryFile(Generic[E]):
         if self.key is None:
             return {} if value is None else value
         if not isinstance(value, dict):
-            raise InvalidEntryError([Fault((), "the entry has no keys")])
+            raise InvalidEntryError([Fault((), "the entry has no keys; add its keys below its name")])
         if "name" in value:
             message = "key 'name' is not allowed: the name of an entry is its key. Remove 'name'."
             raise InvalidEntryError([Fault(("name",), message)])

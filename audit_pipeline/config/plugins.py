@@ -24,7 +24,7 @@ def collect_by_name(
 ) -> dict[str, T]:
     """Collect the plug-ins that modules define, by name, in the order of the modules.
 
-    A plug-in that is imported into several modules counts once.
+    A plug-in that several modules import is collected only once.
 
     Args:
         modules: The modules.
@@ -105,7 +105,7 @@ def merge_entry_points(
             _require_free_name(name, values)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything
             reason = f"{type(error).__name__}: {to_one_line(error)}"
-            message = f"{point.name} of {origin} ({point.group}) is skipped ({reason})"
+            message = f"the plug-in {point.name} of {origin} ({point.group}) is skipped ({reason})"
             warnings.warn(SkippedPluginWarning(message), stacklevel=2)
             continue
         values[name] = adopted
@@ -115,7 +115,9 @@ def merge_entry_points(
 
 def _require_free_name(name: object, taken: Container[str]) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"its name is {name!r}. Use letters, digits, _ and - only.")
+        raise ValueError(
+            f"the plug-in's name is {name!r}. A name has 1 to 80 characters: letters, digits, _ and - only."
+        )
     if name in taken:
         raise ValueError(f"the name '{name}' is taken. Choose another name.")
 
@@ -125,4 +127,4 @@ def require_string_fields(value: object, *names: str) -> None:
     for name in names:
         content = getattr(value, name)
         if not isinstance(content, str):
-            raise TypeError(f"{name} is a {type(content).__name__}, but must be a string")
+            raise TypeError(f"the field {name} is a {type(content).__name__}, but must be a string")

@@ -21,20 +21,20 @@ class Problem:
     Attributes:
         path: The file.
         line: The line, or None if it is unknown.
-        words: The message.
+        message: The message, without file, line and entry.
         entry: The kind and name of the entry (``model m``), or None if the mistake concerns the whole file.
     """
 
     path: Path
     line: int | None
-    words: str
+    message: str
     entry: str | None = None
 
     def __str__(self) -> str:
         location = str(self.path)
         if self.line is not None:
             location += f":{self.line}"
-        message = to_one_line(self.words)
+        message = to_one_line(self.message)
         if self.entry is not None:
             return f"{location}: {self.entry}: {message}"
         if self.line is not None:
@@ -44,13 +44,13 @@ class Problem:
 
 
 def format_problems(problems: Iterable[Problem]) -> str:
-    """Format problems in one line. Consecutive problems of an entry mention it once."""
+    """Format problems in one line. Consecutive problems of one entry name the file and the entry only once."""
     parts: list[str] = []
     before: Problem | None = None
     for problem in problems:
         if before is not None and (problem.path, problem.entry) == (before.path, before.entry):
-            words = problem.words
-            parts.append(words if problem.line in (None, before.line) else f"line {problem.line}: {words}")
+            message = problem.message
+            parts.append(message if problem.line in (None, before.line) else f"line {problem.line}: {message}")
         else:
             parts.append(str(problem))
         before = problem
@@ -71,12 +71,12 @@ class Fault:
 
     Attributes:
         keys: The path to the value within the entry.
-        words: The message.
+        message: The message, without the entry.
         line: The line, or None to look up the line of ``keys`` later.
     """
 
     keys: Keys
-    words: str
+    message: str
     line: int | None = None
 
 
@@ -84,7 +84,7 @@ class InvalidEntryError(Exception):
     """An error for an entry that cannot be used, with all its faults. entries.py converts the faults to problems."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("; ".join(fault.words for fault in faults))
+        super().__init__("; ".join(fault.message for fault in faults))
         self.faults = tuple(faults)
 
 
@@ -108,7 +108,7 @@ def find_nearest_names(word: str, candidates: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "there are") -> str:
-    """Return the hint ``did you mean a or b?``, or ``there are: a, b, c`` if no candidate is similar.
+    """Return a hint for an unknown name: ``did you mean a or b?``, or ``there are: a, b, c`` if no name is similar.
 
     Args:
         word: The unknown name.
@@ -133,7 +133,7 @@ def format_names(names: Sequence[str]) -> str:
 
 
 def split_names(names: str) -> list[str]:
-    """Split a comma-separated list of names, and drop duplicates. All options with several names use it."""
+    """Split a comma-separated list of names, and drop duplicates and empty names."""
     stripped = [name.strip() for name in names.split(",")]
     return list(dict.fromkeys(filter(None, stripped)))
 
@@ -149,7 +149,7 @@ def resolve_partition(name: str, candidates: Sequence[str]) -> str:
     if name in candidates:
         return name
     if "," in name:
-        raise ConfigError(f"'{name}' is a list of names. Enter the name of one benchmark.")
+        raise ConfigError(f"'{name}' is a list of names. Give the name of one benchmark.")
     members = list_family_partitions(name, candidates)
     if len(members) == 1:
         return members[0]

@@ -1,4 +1,4 @@
-"""Validation of an entry's values with pydantic, whose errors are converted to messages with keys and suggestions."""
+"""Validation of an entry's values. Errors of pydantic become messages with the keys of the file and suggestions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
 def _require_distinct(values: T) -> T:
     if values is not None and len(set(values)) != len(values):
-        raise ValueError("a value occurs twice")
+        raise ValueError("must be a list without duplicates")
     return values
 
 
@@ -105,7 +105,7 @@ def _list_known_keys(kind: type[Any], parents: Keys) -> list[str]:
 
 
 def _exclude_used_keys(names: Sequence[str], value: object) -> list[str]:
-    """Exclude the keys that the entry already has, because an unknown key is hardly a misspelling of them."""
+    """Return the names without the keys that the entry already has: an unknown key is hardly a misspelling of these."""
     if not isinstance(value, Mapping):
         return list(names)
     return [name for name in names if name not in value]
@@ -113,7 +113,7 @@ def _exclude_used_keys(names: Sequence[str], value: object) -> list[str]:
 
 def _build_unknown_key_fault(location: Keys, known_keys: Sequence[str], unused_keys: Sequence[str]) -> Fault:
     key = str(location[-1])
-    hint = "take it out"
+    hint = "remove it"
     if find_nearest_names(key, unused_keys):
         hint = did_you_mean(key, unused_keys)
     elif known_keys:
@@ -147,7 +147,7 @@ def _build_value_fault(mistake: Mapping[str, Any], value: object) -> Fault:
 
 
 def _cut_to_existing_keys(location: Keys, value: object) -> Keys:
-    """Remove the parts of a location that are not keys of the entry. Pydantic appends type names, for example."""
+    """Cut a location before its first part that is not a key of the entry. Pydantic appends type names, for example."""
     for length in range(1, len(location) + 1):
         if _get_value(value, location[:length]) is _MISSING:
             return location[: length - 1]
@@ -155,7 +155,7 @@ def _cut_to_existing_keys(location: Keys, value: object) -> Keys:
 
 
 def _simplify_message(message: str) -> str:
-    """Replace pydantic's terms by those of configuration files."""
+    """Replace pydantic's terms by the terms of configuration files."""
     message = message.removeprefix("Value error, ")
     message = message.replace("Input should be", "must be").replace("Tuple", "list")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a mapping of keys to values")

@@ -79,7 +79,7 @@ def expand_series(name: str, entry_fields: Mapping[str, Any], config_folder: Pat
     try:
         series = validate_as(Series, settings)
     except InvalidEntryError as error:
-        raise InvalidEntryError([Fault(("series", *fault.keys), fault.words) for fault in error.faults]) from error
+        raise InvalidEntryError([Fault(("series", *fault.keys), fault.message) for fault in error.faults]) from error
     if series.folder is None:
         checkpoints: Iterable[_Member] = _list_revisions(series, fields)
     else:

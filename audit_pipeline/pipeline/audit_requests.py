@@ -40,7 +40,7 @@ class AuditRequest:
         benchmarks: The benchmarks.
         options: The options.
         problems: The problems of the configuration, which the caller prints as warnings.
-        leave_out: Whether benchmarks that cannot be built are skipped. If not, the audit raises an error.
+        leave_out: Whether benchmarks that cannot be built are skipped. Otherwise such a benchmark raises an error.
         terminal: Whether progress bars are drawn.
     """
 
@@ -81,7 +81,7 @@ class AuditRequest:
 
 @dataclass(frozen=True)
 class PassCounts:
-    """Counts of a pair's texts: those found in the cache, and those on which the model was run."""
+    """The number of a pair's texts in the cache, and the number of texts on which the model was run."""
 
     from_cache: int
     computed: int
@@ -96,9 +96,10 @@ class AuditOutcome:
         benchmarks: The benchmarks that were not skipped.
         runs: The ids of the Dagster runs, by product (``stage/partition``), or by ``publish`` for warehouse and report.
         passes: The counts of cached and newly run texts, by pair.
-        not_run: The reasons why the model was not run, by pair.
+        not_run: The reasons why pairs could not be audited, by pair.
         failed: The error if some pairs failed. The other pairs are done.
-        not_made: The errors of optional products that could not be made, by product. Only some detectors need them.
+        not_made: The errors of optional products that could not be made, by product. Only some detectors need such
+            products.
         left_out: The reasons why benchmarks were skipped, by benchmark.
         dead_runs: The ids of the runs that were found dead and marked as failed.
     """
@@ -166,14 +167,16 @@ def build_request_planner(request: AuditRequest, models: Sequence[TokenizedModel
 
 def build_request_scope(request: AuditRequest) -> Scope:
     """Return the scope of a request: its pairs, and the stages that its options repeat."""
-    from audit_pipeline.pipeline.registry import OF_PAIRS  # noqa: PLC0415
+    from audit_pipeline.pipeline.registry import PAIR_STAGES  # noqa: PLC0415
     from audit_pipeline.pipeline.workspace_state import Scope  # noqa: PLC0415
 
     options = request.options
     benchmark_names = [spec.name for spec in request.benchmarks]
     scope = Scope.of_all_pairs(benchmark_names, (entry.name for entry in request.models))
     if options.again:
-        return replace(scope, again=dict.fromkeys([stage.name for stage in OF_PAIRS], "the audit was requested again"))
+        return replace(
+            scope, again=dict.fromkeys([stage.name for stage in PAIR_STAGES], "the audit was requested again")
+        )
     optional_kinds = [kind for kind in options.kinds if kind != "base"]
     if not optional_kinds:
         return scope
@@ -193,7 +196,7 @@ class ScoringRequest:
     Attributes:
         options: The options.
         selection: The detectors with their settings.
-        known: The known members and known non-members that prefixes are built from, by side.
+        known: The texts of known members and known non-members that prefixes are built from, by side.
     """
 
     options: ScoreOptions
@@ -206,7 +209,7 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
 
     Args:
         options: The options.
-        scored_file: The file with the texts to score. It must not contain the texts of prefixes.
+        scored_file: The file with the texts to score. The files of prefix texts must be other files.
 
     Raises:
         ConfigError: If the options are invalid.

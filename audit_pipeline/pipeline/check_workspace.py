@@ -34,7 +34,7 @@ from audit_pipeline.store.paths import DEFAULTS, INSTRUMENT_CHECK, WORKSPACE_FIL
 
 USUAL_FOLDER = "corpus-audit-check"
 _RECORD = "check.json"
-"""The file in the folder of the configuration that records the request of the check."""
+"""The file in the folder of the configuration that records the files and options of the check."""
 _MAX_NAMED = 3
 _SOURCES_HEAD = """\
 # Written by corpus-audit check: your files, by side. The files are read from these folders and are not copied. The next
@@ -92,7 +92,8 @@ def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[s
     entry = models.resolve_model(name, known)
     if entry.control is not None:
         raise ConfigError(
-            f"{name} was trained by a control on other texts, so it has not read your files. Name another model."
+            f"{name} is a model of a control, which was trained here on other texts, so it has not read your files. "
+            "Name another model with --model."
         )
     needed = {entry.name: _build_entry_fields(entry, known)}
     if entry.reference_model is not None and entry.reference_model in known:
@@ -130,7 +131,7 @@ def ensure_workspace(
     """
     config = folder / "config"
     request = inventory.user_files.workspace_record
-    if _is_free(folder):
+    if _can_create_workspace(folder):
         control_models = _select_control_entries(load_models(DEFAULTS / "config"))
         contents = _build_config_files(inventory, {**model_entries, **control_models})
         create_workspace(folder, contents)
@@ -141,7 +142,7 @@ def ensure_workspace(
     if files != request["collections"][AUDITED]:
         raise ConfigError(
             f"{folder} is the workspace of other files ({', '.join(files[:_MAX_NAMED])}). Name another folder with "
-            "--workspace, or remove that folder."
+            f"--workspace, or remove {folder}."
         )
     with FileLock(config / "check.lock"):
         known = load_models(config)
@@ -170,14 +171,14 @@ def make_dry_run_workspace(
     Raises:
         ConfigError: As :func:`ensure_workspace`.
     """
-    if not _is_free(folder):
+    if not _can_create_workspace(folder):
         yield ensure_workspace(folder, inventory, model_entries)
         return
     with TemporaryDirectory(prefix="corpus-audit-") as temporary:
         yield ensure_workspace(Path(temporary), inventory, model_entries)
 
 
-def _is_free(folder: Path) -> bool:
+def _can_create_workspace(folder: Path) -> bool:
     """Return whether a folder has neither config/ nor workspace.yaml, so that a workspace can be created there."""
     return not ((folder / "config").exists() or (folder / WORKSPACE_FILE).exists())
 
@@ -220,7 +221,7 @@ def _to_yaml(value: Mapping[str, Any]) -> str:
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
-    """Return the recorded request of the check that created the workspace.
+    """Return the recorded files and options of the check that created the workspace.
 
     Raises:
         ConfigError: If the record is missing or unreadable.
@@ -230,7 +231,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{folder} was not created by corpus-audit check, or its creation was interrupted. Name another folder "
-            "with --workspace, or remove that folder."
+            f"with --workspace, or remove {folder}."
         ) from error
     return record
 
@@ -265,7 +266,7 @@ def create_workspace(folder: Path, config: Mapping[str, str] | None = None) -> l
     created = [folder / _CONFIG, folder / WORKSPACE_FILE, folder / _DATA]
     for path in created:
         if path.exists():
-            raise ConfigError(f"{path} exists already and is not overwritten. Choose another folder.")
+            raise ConfigError(f"{path} already exists, and is not overwritten. Choose another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(
         DEFAULTS / _CONFIG,

@@ -80,7 +80,7 @@ def collect_output(*, as_json: bool, layout: Layout | None = None) -> Iterator[N
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def suppress_progress() -> Iterator[None]:
     """Suppress steps and progress within the block. Warnings, errors and results are still printed."""
     token = _quiet.set(True)
     try:
@@ -111,11 +111,15 @@ def is_layout_output() -> bool:
 
 
 def print_result(words: str, **facts: object) -> None:
-    """Print words on standard output, or add ``facts`` with the same content to the JSON document.
+    """Print a result on standard output, or add it to the JSON document.
 
-    If the command prints tables to paste into a document, the words go to standard error. Control characters are
-    escaped, except line breaks and tabs. If ``words`` has several lines, pass names that users chose through
-    :func:`escape_unprintable` first, because such a name could contain a line break.
+    If the command prints tables to paste into a document, the result is printed on standard error. Control characters
+    are escaped, except line breaks and tabs.
+
+    Args:
+        words: The result as text. If it has several lines, pass names that users chose through
+            :func:`escape_unprintable` first, because such a name could contain a line break.
+        facts: The same result for the JSON document, by key.
     """
     document = _document.get()
     if document is None and _layout.get() is None:
@@ -190,7 +194,7 @@ def print_unless_quiet(words: str) -> None:
 
 
 class _Activity:
-    """Progress of slow work: a spinner with the elapsed time on a terminal, else a line from time to time."""
+    """The display of slow work: a spinner with the elapsed time on a terminal, else a line every 15 seconds."""
 
     def __init__(self, label: str = "") -> None:
         self._label = label
@@ -223,7 +227,7 @@ _current: list[_Activity] = []
 
 
 def print_step(step: str) -> None:
-    """Print a step on standard error. It lasts until the next step or result."""
+    """Print the name of a step on standard error. The step lasts until the next step or result."""
     end_step()
     if not is_quiet():
         print_message(f"• {step}")

@@ -1,10 +1,10 @@
 """The table coverage: the state of every model on every benchmark, according to the plan of all pairs.
 
-The table has one row per configured pair, and one per other pair that was ever run. So it includes every pair that a
-view, a report or the UI shows. A pair that audits include has the state *missing* until it has findings. A pair that is
-audited only on request is *done* if its existing products are current. Without products it is *not requested*. A model
-of a control on the texts of another benchmark is *not applicable*. So is any other model on the texts of a control. No
-model is loaded (workspace_state.py, find_seen_models).
+The table has one row per configured pair, and one row per other pair that was ever run. So it includes every pair that
+a view, a report or the UI shows. A pair that audits include by default has the state *missing* until it has findings. A
+pair that is audited only on request is *done* if its existing products are current. Without products it is *not
+requested*. A model of a control is *not applicable* to the texts of another benchmark. Any other model is *not
+applicable* to the texts of a control. No model is loaded (workspace_state.py, find_seen_models).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState, find_
 from audit_pipeline.store.ledger_records import Entry, PairOutcome
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import COVERAGE, Pair
-from audit_pipeline.warehouse.build import Judgement, WarehouseReport, build_warehouse_file
+from audit_pipeline.warehouse.build import DataFolderState, WarehouseReport, build_warehouse_file
 
 _PAIRS = """
 WITH configured AS (
@@ -51,7 +51,7 @@ ORDER BY model, benchmark
 """
 
 
-def build_judged_warehouse(
+def build_warehouse_with_coverage(
     paths: DataPaths, stages: Sequence[Stage], *, include_text: bool = True, config: Path | None = None
 ) -> WarehouseReport:
     """Write missing answers and build the warehouse (warehouse/build.py, build_warehouse_file).
@@ -63,11 +63,11 @@ def build_judged_warehouse(
         config: The folder of the configuration. By default the workspace's.
     """
     write_missing_answers(paths, config)
-    judge = partial(judge_data_folder, stages)
-    return build_warehouse_file(judge, paths, include_text=include_text, config=config)
+    read_state = partial(read_data_folder_state, stages)
+    return build_warehouse_file(read_state, paths, include_text=include_text, config=config)
 
 
-def judge_data_folder(stages: Sequence[Stage], folder: Path, paths: DataPaths) -> Judgement:
+def read_data_folder_state(stages: Sequence[Stage], folder: Path, paths: DataPaths) -> DataFolderState:
     """Return the state of the data folder according to a configuration.
 
     Args:
@@ -135,7 +135,7 @@ def _list_pair_stages(planner: Planner) -> list[Stage]:
     return [stage for stage in planner.stages if stage.dimensions == PAIR]
 
 
-def _judge_missing(row: Mapping[str, Any], state: PairState, planner: Planner) -> PairState:
+def _determine_missing_state(row: Mapping[str, Any], state: PairState, planner: Planner) -> PairState:
     """Return the state of a pair that the plan finds missing. It may be not applicable, or audited only on request."""
     pair = row["pair"]
     spec = planner.state.specs.get(pair.benchmark)
@@ -169,7 +169,7 @@ def _judge_missing(row: Mapping[str, Any], state: PairState, planner: Planner) -
 
 
 def _explain_benchmark(benchmark: str, planner: Planner) -> str | None:
-    """Return why a benchmark is out of date, or None if it is current or if that is unknown."""
+    """Return why a benchmark is out of date, or None if it is current or if its state is unknown."""
     if benchmark not in planner.state.specs:
         if not planner.state.specs:
             return None
@@ -187,7 +187,7 @@ def _build_row(row: Mapping[str, Any], plan: AuditPlan, planner: Planner) -> Map
     stages = _list_pair_stages(planner)
     state = find_pair_state(stages, plan, planner.get_product_state, pair)
     if state.status == "missing":
-        state = _judge_missing(row, state, planner)
+        state = _determine_missing_state(row, state, planner)
     elif state.status == "done":
         reason = _explain_benchmark(pair.benchmark, planner)
         if reason is not None:
@@ -219,7 +219,7 @@ def _build_row(row: Mapping[str, Any], plan: AuditPlan, planner: Planner) -> Map
 
 
 def _find_latest_findings(pair: Pair, stages: Sequence[Stage], planner: Planner) -> Entry | None:
-    """Return the latest ledger entry of the first stage with findings that has one."""
+    """Return the latest ledger entry of the pair at the first stage with findings that has an entry."""
     for stage in stages:
         if stage.has_findings:
             entry = planner.state.find_latest_entry(stage.input_name, pair.partition)

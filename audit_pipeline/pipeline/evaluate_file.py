@@ -56,7 +56,7 @@ _UNIT = "whitespace"
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class FileEvaluation:
     """The evaluation of a table of scores.
 
     Attributes:
@@ -74,7 +74,7 @@ class Evaluated:
     report: Path
 
 
-def evaluate_file(options: EvaluateOptions) -> Evaluated:
+def evaluate_file(options: EvaluateOptions) -> FileEvaluation:
     """Evaluate the scores in a file and write tables, warehouse and reports into the output folder.
 
     The output folder has the layout of a data folder. Results of earlier evaluations in the folder are kept.
@@ -118,7 +118,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     findings = compute_findings(external_scores.scores, external_scores.examples, pair, assessed, run_id)
     _require_comparison(options.scores, external_scores, findings)
     if earlier is not None and not is_unchanged:
-        _require_only_scores(paths, pair, earlier)
+        _require_no_other_model(paths, pair, earlier)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
     store.write(
@@ -171,13 +171,13 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     )
     build_warehouse(paths, include_text=not options.no_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=not options.no_text)
-    return Evaluated(pair, external_scores, findings, paths, summary.path)
+    return FileEvaluation(pair, external_scores, findings, paths, summary.path)
 
 
 def _build_run_id(settings: Mapping[str, Any], texts: ExternallyScoredTexts | None) -> str:
     """Return the run id, a digest of content and options, so that a repeated evaluation replaces its earlier results.
 
-    The locations of files do not count.
+    The locations of the files do not change the id.
     """
     content: dict[str, Any] = {}
     for name, value in settings.items():
@@ -194,11 +194,11 @@ def _note_missing_control(external_scores: ExternalScores, assessed: AssessedSpl
         return external_scores
     note = reason
     if "calibration" in external_scores.examples["split"].to_pylist():
-        note += "; with --calibration 0 it can use all texts"
+        note += "; with --calibration 0, the blind control can use all texts"
     return replace(external_scores, notes=(*external_scores.notes, note))
 
 
-def keep_scores(scores: pa.Table, options: EvaluateOptions) -> Path:
+def write_scores_file(scores: pa.Table, options: EvaluateOptions) -> Path:
     """Write a table of scores into the folder of its evaluation, and return the file.
 
     The file name has the digest of the table, so other tables in the folder are not replaced.
@@ -227,7 +227,10 @@ def keep_scores(scores: pa.Table, options: EvaluateOptions) -> Path:
 def _require_usable(options: EvaluateOptions) -> None:
     for name in (options.model, options.name):
         if not name or "|" in name:
-            raise ConfigError(f"{name!r} cannot be a name, because it is empty or contains '|'. Choose another name.")
+            raise ConfigError(
+                f"{name!r} cannot be the name of a model or a benchmark, because it is empty or contains '|'. Choose "
+                "another name."
+            )
     if not 0 <= options.calibration < 1:
         raise ConfigError(
             f"the share for calibration is {options.calibration}. Choose a number from 0 up to, but not including, 1."
@@ -236,7 +239,10 @@ def _require_usable(options: EvaluateOptions) -> None:
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file. Name a folder with --out.")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
-        raise DataError(f"{out} has other content. Name an empty or new folder with --out.")
+        raise DataError(
+            f"the folder {out} has files that were not written by corpus-audit evaluate. Name an empty or new folder "
+            "with --out."
+        )
     if explain_unwritable(out) is not None:
         raise DataError(f"the folder {out} is not writable, so nothing was evaluated. Name another folder with --out.")
 
@@ -276,9 +282,9 @@ def _explain_no_findings(external_scores: ExternalScores) -> str:
     elif n_nonmembers == len(texts):
         hint = "Add members (label 1), or texts to be audited (label empty)."
     elif external_scores.names_splits:
-        hint = "The file's column 'split' leaves only one side to evaluate. Change the column."
+        hint = "By the file's column 'split', only one side is evaluated. Correct the column, or remove it."
     else:
-        hint = "Calibration leaves only one side to evaluate. Use --calibration 0 or add texts."
+        hint = "All texts of the other side are used for calibration. Use --calibration 0, or add texts."
     return f"the {len(texts)} texts with a score are {description}. {hint}"
 
 
@@ -286,8 +292,8 @@ def _count_label(examples: pa.Table, label: int) -> int:
     return int(pc.sum(pc.equal(examples["label"], label)).as_py() or 0)
 
 
-def _require_only_scores(paths: DataPaths, pair: Pair, earlier: BuiltBenchmark) -> None:
-    """Raise DataError if another model has scores on the earlier benchmark of this name.
+def _require_no_other_model(paths: DataPaths, pair: Pair, earlier: BuiltBenchmark) -> None:
+    """Raise DataError if the folder has scores of another model on an earlier benchmark of this name.
 
     Texts without ids are numbered, so the earlier scores would get the labels of this file.
     """
@@ -305,7 +311,7 @@ def _require_only_scores(paths: DataPaths, pair: Pair, earlier: BuiltBenchmark) 
 def _build_manifest(
     options: EvaluateOptions, external_scores: ExternalScores, version: str, design: str, earlier: BuiltBenchmark | None
 ) -> Mapping[str, Any]:
-    """Return the manifest of the texts. It lists, by model, the rows of the model's file that could not be used."""
+    """Return the manifest of the texts, which also lists the unusable rows of each model's file."""
     skipped_by_model: dict[str, Any] = {}
     if earlier is not None and earlier.digest == version:
         # Earlier evaluations of the same texts can have other models.

@@ -29,7 +29,7 @@ from audit_pipeline.tables import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, T
 from audit_pipeline.token_statistics.cached_texts import build_pair_origin, compute_statistics_version
 
 ANSWERS_VERSION = "3"
-"""The version of the rules and sentences of answers."""
+"""The version of the rules and sentences of answers, for the ledger entries of :func:`write_missing_answers`."""
 
 
 def collect_pair_facts(
@@ -228,12 +228,13 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
     command = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if scores_run.benchmark_digest != benchmark.digest:
         raise DataError(
-            f"the scores of {pair.partition} were computed for an earlier build of the benchmark. Run {command}."
+            f"the scores of {pair.partition} were computed for an earlier build of the benchmark. Compute them again: "
+            f"{command}"
         )
     if scores_run.upstream.get(statistics) != statistics_version:
         raise DataError(
-            f"the scores of {pair.partition} were computed with other weights, another start token or older "
-            f"statistics. Run {command}."
+            f"the scores of {pair.partition} were computed with other weights, another start token or older token "
+            f"statistics. Compute them again: {command}"
         )
     scores = store.read(paths, SCORES, pair, run_id=scores_run.run_id, label=f"the scores of {pair.partition}")
     split = read_or_assess_split(benchmark, paths, step.run_id)

@@ -43,7 +43,10 @@ def parse_kinds(value: str | Sequence[str]) -> tuple[str, ...]:
     from audit_pipeline.tables import OPTIONAL_KINDS  # noqa: PLC0415
 
     if not names or not set(names) <= {"base", *OPTIONAL_KINDS}:
-        raise ConfigError(f"kinds is {','.join(names)!r}. Give a list of base, {' and '.join(OPTIONAL_KINDS)}.")
+        raise ConfigError(
+            f"kinds is {','.join(names)!r}, but the only kinds are base, {' and '.join(OPTIONAL_KINDS)}. Give one or "
+            "more of these kinds, separated by commas."
+        )
     return tuple(dict.fromkeys(["base", *names]))
 
 
@@ -54,7 +57,7 @@ def explain_unusable_path(path: Path) -> str | None:
     """
     absolute = os.path.abspath(path)
     if not is_unicode(absolute):
-        return f"{absolute!r} is a name that is not UTF-8. Rename the file or its folder."
+        return f"the path {absolute!r} is not valid UTF-8. Rename the file or its folder."
     if path == Path("-") or path.is_dir() or not os.path.lexists(path):
         return None
     kind = find_irregular_kind(path)
@@ -68,7 +71,7 @@ class RunOptions:
     Attributes:
         device: Device of the model, "cpu" or "cuda". None: cuda if it is available.
         max_tokens: Maximum number of tokens sent to models on servers, including a reference model.
-        max_cost: Maximum cost of the tokens sent to servers, by the prices in the models' entries.
+        max_cost: Maximum cost of the tokens sent to servers, in the currency of the prices in the models' entries.
         engine: "in_process", or "ray" for the workers of a Ray cluster. None: CORPUS_AUDIT_ENGINE, else in_process.
         workers: Number of Ray workers. None: one per GPU, or one per node if the cluster has no GPU.
 
@@ -108,9 +111,10 @@ class AuditOptions(RunOptions):
 
     Attributes:
         refresh: Fetch the sources again, even if their documents are stored.
-        again: Repeat finished audits. Texts in the cache are not run again.
+        again: Repeat finished audits. The model is not run again on texts that are in the cache.
         kinds: Kinds of token statistics to cache (see :func:`parse_kinds`).
-        logits_budget_gb: Maximum size of the full logits of a benchmark, in gigabytes.
+        logits_budget_gb: Maximum size of the logits of a benchmark in gigabytes, if the kind logits is cached. None:
+            the default of the stage token_statistics.
         publish: Rebuild warehouse and report after the audit.
 
     Raises:
@@ -130,8 +134,8 @@ class AuditOptions(RunOptions):
         object.__setattr__(self, "kinds", parse_kinds(self.kinds))
 
     @property
-    def is_plain(self) -> bool:
-        """Return whether an audit with these options has nothing to do if all results are up to date."""
+    def keeps_current_results(self) -> bool:
+        """Return whether an audit with these options keeps results that are up to date."""
         return not self.refresh and not self.again and self.kinds == ("base",)
 
 
@@ -142,7 +146,7 @@ class ScoreOptions(RunOptions):
     Attributes:
         model: Model: a name in config/models.yaml, a hub id, or a path.
         detectors: Names of the detectors. None: all except those that run on request only.
-        grid: Compute every setting of each detector's grid.
+        grid: Score with all values of each detector's grid, not only with the default values.
         parameters: Values of parameters by detector and parameter. With ``grid`` they stay fixed.
         text_column: Column of the text. None: text, else input, else the only column.
         label_column: Column of the label: 1 member, 0 non-member, empty unknown.
@@ -154,7 +158,7 @@ class ScoreOptions(RunOptions):
         frequencies: Token-frequency table for dc_pdd.
         prefix_texts: File of known non-members, the prefix of recall and con_recall.
         prefix_members: File of known members, the second prefix of con_recall.
-        seed: Seed of generating neighbours, which are slightly changed copies of a text.
+        seed: Seed of the neighbours: randomly changed copies of a text that some detectors compare it with.
 
     Raises:
         ConfigError: If a path cannot be read, or as :class:`RunOptions` does.

@@ -15,7 +15,7 @@ from functools import partial
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.stage import BENCHMARK, PAIR, SOURCE, Product, Stage
-from audit_pipeline.pipeline.stage_settings import StageEntry, is_asked_for, load_stage_entries
+from audit_pipeline.pipeline.stage_settings import StageEntry, is_stage_requested, load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
 from audit_pipeline.store.ledger import is_latest_file_whole
 from audit_pipeline.store.ledger_records import PairOutcome
@@ -29,9 +29,9 @@ class ProductState:
     Attributes:
         inputs: The versions that it would be made of now.
         recorded: The versions that it was made of, or None if it is missing.
-        problem: The reason why it cannot be made, or why its inputs are unknown.
+        problem: The reason why it cannot be made, or why its inputs are unknown. None if there is no problem.
         damage: A description of the damage to its files, or None if they are intact.
-        failure: The outcome of the last run if that run failed or skipped it.
+        failure: The outcome of the last run, if that run failed to make the product or skipped it.
     """
 
     inputs: Inputs = field(default_factory=dict)
@@ -43,7 +43,7 @@ class ProductState:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a plan: the product to make, and the reason."""
+    """A step of a plan: the product to make (a partition of a stage), and the reason."""
 
     stage: Stage
     partition: str
@@ -56,7 +56,7 @@ class Step:
 
     @property
     def pair(self) -> Pair:
-        """Return the pair of a product per benchmark and model."""
+        """Return the pair that the partition names. The stage must have one partition per pair."""
         return parse_pair(self.partition)
 
 
@@ -83,7 +83,7 @@ class AuditPlan:
 
 
 class Planner:
-    """Plans what is out of date in a workspace.
+    """The planner of a workspace, which finds the products that are out of date.
 
     Args:
         state: The workspace. It is read once, so create a new planner after a change.
@@ -156,11 +156,11 @@ class Planner:
         elif stage.dimensions == BENCHMARK:
             names = list(scope.benchmarks)
         if stage.is_on_request:
-            return [name for name in names if is_asked_for(stage, name, self.stage_entries)]
+            return [name for name in names if is_stage_requested(stage, name, self.stage_entries)]
         return names
 
     def list_sources(self, scope: Scope) -> Iterator[str]:
-        """Yield the sources that the scope names, and those that its stages need."""
+        """Yield the sources that the scope names, and the sources that stages need for the scope."""
         yield from scope.sources
         for stage in self.stages:
             if stage.list_sources is not None:
@@ -269,7 +269,7 @@ def plan_steps(
             product = Product(stage.name, partition)
             name = f"{stage.input_name}/{partition}"
             state = get_product_state(product)
-            reason = _explain(stage, state, made_first)
+            reason = _explain_step(stage, state, made_first)
             if name in skipped and state.problem is None and reason is None:
                 # The existing product is current, and only an attempt to make it again failed. So dependent products
                 # can be made.
@@ -304,7 +304,7 @@ def _find_obstacle(
     return None
 
 
-def _explain(stage: Stage, state: ProductState, made_first: Mapping[str, str]) -> str | None:
+def _explain_step(stage: Stage, state: ProductState, made_first: Mapping[str, str]) -> str | None:
     """Return the reason for making a product, or None if it is current."""
     if state.failure is not None:
         return state.failure.reason
@@ -329,7 +329,7 @@ def describe_change(stage: Stage, name: str) -> str:
 
 
 _CHANGE_MESSAGES = {
-    "code": "the code that makes it changed",
+    "code": "the code that computes it changed",
     "settings": "its settings changed",
     "model": "the model's files changed",
     "tokenizer": "the files of the model's tokenizer changed",

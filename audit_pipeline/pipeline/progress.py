@@ -50,9 +50,10 @@ def progress_logger(log: logging.Logger) -> Callable[[str], None]:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[AnyProgress], None]]:
-    """Yield a callback that moves a progress bar: of tokens for passes of a model, of texts for a file.
+    """Show a progress bar within the block, or lines of text if it cannot be drawn.
 
-    The bar appears with the first progress, so nothing is drawn if all texts are cached.
+    The bar appears with the first progress, so nothing is drawn if all texts are cached. It counts tokens for passes of
+    a model, and texts for a file. Yields the callback that receives the progress.
     """
     if not can_draw_progress():
         with _print_progress_lines(label) as show:
@@ -84,7 +85,7 @@ def progress_bar(label: str) -> Iterator[Callable[[AnyProgress], None]]:
 
 @contextmanager
 def _print_progress_lines(label: str) -> Iterator[Callable[[AnyProgress], None]]:
-    """Yield a callback that prints the first progress, one line per interval, and the last progress at the end."""
+    """Yield a callback that prints progress: the first, one line every LINE_SECONDS, and the last at the end."""
     printed_at = float("-inf")
     printed = ""
     latest = ""

@@ -1,4 +1,4 @@
-"""The inputs of the published warehouse and report, which show whether both are current.
+"""The recorded inputs of the published warehouse and report, which show whether both are current.
 
 This module is separate from coverage.py, because a command that finds everything up to date needs no DuckDB.
 """
@@ -17,7 +17,7 @@ RESULTS = "results"
 """The key of the digest of the last ledger line."""
 
 
-def note_warehouse(paths: DataPaths, head: str) -> None:
+def record_warehouse_inputs(paths: DataPaths, head: str) -> None:
     """Record the ledger head of the warehouse that was just built.
 
     Args:
@@ -27,7 +27,7 @@ def note_warehouse(paths: DataPaths, head: str) -> None:
     write_json(paths.published, {RESULTS: head})
 
 
-def note_report(paths: DataPaths, *, include_text: bool) -> None:
+def record_report_inputs(paths: DataPaths, *, include_text: bool) -> None:
     """Record the inputs of the report that was just built, and keep the ledger head of the warehouse."""
     recorded = read_json_if_whole(paths.published) or {}
     write_json(paths.published, {**_compute_inputs(include_text), RESULTS: recorded.get(RESULTS)})
@@ -38,12 +38,12 @@ def explain_unpublished(models: Iterable[str], paths: DataPaths) -> str | None:
     pages = [paths.warehouse, paths.report, *(model_page_path(paths.reports, model) for model in models)]
     recorded = read_json_if_whole(paths.published)
     if recorded is None or not all(page.exists() for page in pages) or not _is_database(paths.warehouse):
-        return "they are missing"
+        return "the warehouse or a page of the report is missing"
     current = {**_compute_inputs(is_text_output_allowed()), RESULTS: read_ledger(paths).head}
     changed = [name for name in current if current[name] != recorded.get(name)]
     if not changed:
         return None
-    return f"{', '.join(changed)} changed since they were made"
+    return f"{', '.join(changed)} changed since the warehouse and the report were built"
 
 
 def _is_database(warehouse: Path) -> bool:

@@ -44,20 +44,21 @@ def _find_fault(value: object, known: Mapping[str, Stage]) -> str | None:
         if other.job.name == value.job.name and other.dimensions != value.dimensions:
             return (
                 f"its partitions are {value.dimensions}, but its job {value.job.name} has the partitions "
-                f"{other.dimensions}. Use these partitions or another job."
+                f"{other.dimensions}. Use the partitions of the job, or another job."
             )
     return None
 
 
 def _find_reference_fault(stage: Stage, known: Mapping[str, Stage]) -> str | None:
-    """Return which asset, input or table of a stage's declaration is wrong, or None if all are right."""
+    """Return which asset, input or table of a stage's declaration is wrong, or None if all are correct."""
     for name in stage.deps:
         if name.partition("/")[0] not in known:
             return f"it depends on {name}, which does not exist. Use the name of another asset."
     for name in stage.observes:
         if name not in OBSERVED or OBSERVED[name].dimension not in stage.dimensions:
             return (
-                f"it observes {name}, which does not exist or has none of its partitions. Use {' or '.join(OBSERVED)}."
+                f"it observes the input {name}, which does not exist or has other partitions than the stage. Use "
+                f"{' or '.join(OBSERVED)}."
             )
     for table in stage.tables:
         if TABLES.get(table.name) is not table:
@@ -68,15 +69,17 @@ def _find_reference_fault(stage: Stage, known: Mapping[str, Stage]) -> str | Non
 _BY_NAME = _collect_stages()
 STAGES: tuple[Stage, ...] = tuple(_BY_NAME.values())
 """The stages with partitions. Each stage comes after the stages that it depends on."""
-OF_BENCHMARKS = tuple(stage for stage in STAGES if stage.dimensions[-1] in ("source", "control", "benchmark", "corpus"))
+BENCHMARK_STAGES = tuple(
+    stage for stage in STAGES if stage.dimensions[-1] in ("source", "control", "benchmark", "corpus")
+)
 """The stages whose partitions do not depend on a model."""
-OF_MODELS = tuple(stage for stage in STAGES if stage.dimensions[-1] == "model")
-OF_PAIRS = tuple(stage for stage in OF_MODELS if stage.dimensions == PAIR)
+MODEL_STAGES = tuple(stage for stage in STAGES if stage.dimensions[-1] == "model")
+PAIR_STAGES = tuple(stage for stage in MODEL_STAGES if stage.dimensions == PAIR)
 _RESULTS = tuple(stage.name for stage in STAGES if stage.is_in_warehouse)
 
 
 def _build_report_stages() -> Iterator[Stage]:
-    """Yield the unpartitioned stages. Their dependency on all results becomes the names of all stages with results."""
+    """Yield the unpartitioned stages. Replace their dependency ALL_RESULTS by the names of all stages with results."""
     for stage in ASSETS:
         if not stage.dimensions:
             yield replace(stage, deps=_RESULTS) if stage.deps == (ALL_RESULTS,) else stage
@@ -86,7 +89,7 @@ REPORT_STAGES = tuple(_build_report_stages())
 """The unpartitioned stages, which depend on all results: the warehouse and the report."""
 
 STAGES_FILE = build_stages_file(STAGES)
-"""config/stages.yaml."""
+"""The declaration of config/stages.yaml."""
 
 
 def get_stage(name: str) -> Stage:

@@ -20,7 +20,7 @@ def run_audit(
 ) -> AuditOutcome:
     """Update the pairs of a request in this process. If they are current, Dagster is not imported.
 
-    A failed pair does not stop the other pairs. The outcome lists it.
+    A failed pair does not stop the other pairs. The outcome lists the failed pairs.
 
     Args:
         request: The request.
@@ -66,7 +66,7 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> AuditPlan | None:
 def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
     from audit_pipeline.pipeline.publication_state import explain_unpublished  # noqa: PLC0415
 
-    plan = plan_quickly(request, paths) if request.options.is_plain else None
+    plan = plan_quickly(request, paths) if request.options.keeps_current_results else None
     if plan is None or plan.steps or plan.problems:
         return False
     return not request.options.publish or explain_unpublished([entry.name for entry in request.models], paths) is None

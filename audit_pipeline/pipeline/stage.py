@@ -83,7 +83,7 @@ class StageCheck:
     """The declaration of a check of a stage's products.
 
     Attributes:
-        description: What holds if the check passes.
+        description: A sentence that is true if the check passes.
         is_warning: Whether a failed check is shown as a warning instead of an error.
         blocking: Whether a failed check fails the partition. The product is kept.
     """
@@ -120,11 +120,11 @@ class StageResult:
 
 
 class StageJob(NamedTuple):
-    """A job of the UI that materialises stages; ``done`` describes its results in a summary."""
+    """A job of the UI that materialises stages."""
 
     name: str
     description: str
-    done: str
+    done: str  # the description of its results in a summary, such as "sources fetched"
 
 
 REFRESH_SOURCES = StageJob("refresh_sources", "Fetch the documents of every source.", "sources fetched")
@@ -219,7 +219,7 @@ class StageRun:
         return self.partition.split("|", 1)
 
 
-def _no_inputs(partition: str, state: WorkspaceState) -> Inputs:
+def _get_no_inputs(partition: str, state: WorkspaceState) -> Inputs:
     return {}
 
 
@@ -295,7 +295,7 @@ class Stage:
     missing_message: str = "it is missing"
     change_messages: Mapping[str, str] = field(default_factory=dict)
     sources_purpose: str = ""
-    get_inputs: InputsFunction = _no_inputs
+    get_inputs: InputsFunction = _get_no_inputs
     get_recorded: RecordedFunction | None = None
     list_partitions: PartitionsFunction | None = None
     list_sources: PartitionsFunction | None = None
@@ -312,7 +312,7 @@ class Stage:
     @property
     def has_inputs(self) -> bool:
         """Return whether the stage declares inputs. Without them, the plan never finds its products stale."""
-        return self.get_inputs is not _no_inputs
+        return self.get_inputs is not _get_no_inputs
 
     @property
     def is_in_warehouse(self) -> bool:

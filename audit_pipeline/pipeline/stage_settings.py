@@ -37,7 +37,8 @@ def build_stages_file(stages: Iterable[Stage]) -> EntryFile[StageEntry]:
 
     def build_entry(name: str, fields: Any, folder: Path) -> StageEntry:
         if name not in on_request:
-            raise InvalidEntryError([Fault((), f"no stage on request has this name; {did_you_mean(name, on_request)}")])
+            hint = did_you_mean(name, on_request)
+            raise InvalidEntryError([Fault((), f"there is no stage on request with this name; {hint}")])
         option_fields = dict(fields or {})
         benchmark_fields = {}
         if "benchmarks" in option_fields:
@@ -67,7 +68,7 @@ def load_stage_entries(stages: Iterable[Stage], folder: Path | None = None) -> E
     return build_stages_file(stages).load(folder)
 
 
-def is_asked_for(stage: Stage, partition: str, entries: Mapping[str, StageEntry]) -> bool:
+def is_stage_requested(stage: Stage, partition: str, entries: Mapping[str, StageEntry]) -> bool:
     """Return whether config/stages.yaml requests this partition of a stage that is made only on request."""
     entry = entries.get(stage.name)
     return entry is not None and (entry.benchmarks is None or parse_pair(partition).benchmark in entry.benchmarks)

@@ -89,7 +89,7 @@ class UserFiles:
 
 
 @dataclass(frozen=True)
-class SideFacts:
+class SideCounts:
     """Counts of the documents of one side (audited, held-out or members)."""
 
     side: str
@@ -119,7 +119,7 @@ class Inventory:
     """
 
     user_files: UserFiles
-    sides: Mapping[str, SideFacts]
+    sides: Mapping[str, SideCounts]
     documents: tuple[Document, ...]
     unused: tuple[tuple[str, str], ...]
     unit: UnitName
@@ -159,7 +159,7 @@ class Inventory:
     def title(self) -> str:
         """Return the title of the files in reports: the first file names and the number of remaining files."""
         names = [escape_unprintable(path.name) for path in self.user_files.sides[AUDITED]]
-        return f"Your files: {_join_first(names)}"
+        return f"Your files: {_format_first_names(names)}"
 
     @property
     def benchmarks(self) -> dict[str, dict[str, Any]]:
@@ -200,8 +200,8 @@ class Inventory:
             "description": "Your files that the model has read, compared with your files that it cannot have read. "
             "The comparison shows how well detectors work on such texts.",
             **shelf,
-            # If documents were held out by a random draw, it was a draw among the audited documents. It says nothing
-            # about how the members were chosen.
+            # A random draw of held-out documents was a draw among the audited documents. It does not show how the
+            # members were chosen.
             "design": "selected" if self.design == "exchangeable" else self.design,
             "design_stated_by": f"{stated_by} and --members",
             "evaluates": "known",
@@ -209,7 +209,7 @@ class Inventory:
         return {FAMILY: audited, FAMILY_OF_KNOWN: known}
 
 
-def _join_first(names: Sequence[str]) -> str:
+def _format_first_names(names: Sequence[str]) -> str:
     """Return the first names and the number of remaining names."""
     text = ", ".join(names[:_MAX_NAMED])
     n_remaining = len(names) - _MAX_NAMED
@@ -243,7 +243,7 @@ def inspect_user_files(user_files: UserFiles) -> Inventory:
     window_words = _WINDOW_WORDS
     if n_long * 2 < len(lengths):
         window_words = _SHORT_WINDOW_WORDS
-    sides = {side: _compute_side_facts(side, documents, lengths, window_words) for side in user_files.sides}
+    sides = {side: _count_side(side, documents, lengths, window_words) for side in user_files.sides}
     return Inventory(user_files, sides, tuple(documents), fetched.unused, unit, window_words)
 
 
@@ -257,20 +257,20 @@ def _require_documents(user_files: UserFiles, documents: Sequence[Document]) -> 
         unused = fetch_local_files(LocalFilesSettings.model_validate(source)).unused
         reasons = "; ".join(explain_unused_parts(unused)[:_MAX_NAMED]) or "it has no readable file"
         names = ", ".join(map(str, paths[:_MAX_NAMED]))
-        raise DataError(f"the {side.replace('_', '-')} files have no readable document ({names}): {reasons}")
+        raise DataError(f"the {side.replace('_', '-')} files ({names}) have no readable document: {reasons}")
 
 
 def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one line per reason why files and rows are not documents, with the first of these files and rows."""
+    """Return one line per reason why files and rows are not documents, with the first files and rows."""
     parts_by_reason: dict[str, list[str]] = {}
     for part, reason in unused_parts:
         parts_by_reason.setdefault(reason, []).append(part)
-    return [f"{_join_first(parts)}: {reason}" for reason, parts in parts_by_reason.items()]
+    return [f"{_format_first_names(parts)}: {reason}" for reason, parts in parts_by_reason.items()]
 
 
-def _compute_side_facts(
+def _count_side(
     side: str, documents: Sequence[Document], lengths: Mapping[tuple[str, str], int], window_words: int
-) -> SideFacts:
+) -> SideCounts:
     """Count the documents of a side.
 
     Args:
@@ -299,7 +299,7 @@ def _compute_side_facts(
         if document.published is not None:
             dates.append(document.published)
             first_days.append(document.earliest or document.published)
-    return SideFacts(
+    return SideCounts(
         side=side,
         documents=len(side_documents),
         groups=len(groups),
@@ -323,9 +323,11 @@ def _require_disjoint_sides(documents: Sequence[Document]) -> None:
         for description, key in keys:
             other = document if key is None else seen.setdefault((description, key), document)
             if other.collection != document.collection:
-                sides = f"{other.collection} and {document.collection}".replace("_", "-")
-                locations = f"{_format_location(other)} = {_format_location(document)}"
-                raise DataError(f"{description} is {sides} at once ({locations}). Name it on one side only.")
+                sides = f"in the {other.collection} files and in the {document.collection} files".replace("_", "-")
+                locations = f"{_format_location(other)} and {_format_location(document)}"
+                raise DataError(
+                    f"{description} is {sides} ({locations}). Name each text and each group on one side only."
+                )
 
 
 def _format_location(document: Document) -> str:

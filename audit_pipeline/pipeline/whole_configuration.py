@@ -1,6 +1,6 @@
-"""All files of the configuration, and the planner of everything that they request.
+"""All files of the configuration, and the planner of their benchmarks and models.
 
-The check of the whole configuration includes that the names in one file exist in the others.
+The whole configuration is checked: a name in one file must exist in the other file that it refers to.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from audit_pipeline.tables import Pair
 E = TypeVar("E")
 T = TypeVar("T")
 
-_OF_EXTRAS: Mapping[str, EntryFile[Any]] = collect_by_name(
+_FILES_OF_EXTRAS: Mapping[str, EntryFile[Any]] = collect_by_name(
     extras.find_modules("config"),
     label="files of config/",
     is_wanted=lambda value: isinstance(value, EntryFile),
     name_of=lambda file: file.name,
 )
-_READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
+_READERS: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
     (sources.FILE, sources.load_source_settings),
     (models.FILE, models.load_models),
     (benchmarks.FILE, benchmarks.load_benchmarks),
     (STAGES_FILE, STAGES_FILE.load),
     (model_proposals.FILE, model_proposals.load_watched),
-    *((file, file.load) for file in _OF_EXTRAS.values()),
+    *((file, file.load) for file in _FILES_OF_EXTRAS.values()),
 )
 """Every file and its reader: the core's files, and the files that the ``config`` modules of extras declare."""
-FILES = tuple(file.name for file, _ in _READ)
+FILES = tuple(file.name for file, _ in _READERS)
 """The names of all files."""
-OF_AUDITS = tuple(file.name for file, _ in _READ if file.affects_audits)
+FILES_OF_AUDITS = tuple(file.name for file, _ in _READERS if file.affects_audits)
 """The names of the files that audits depend on."""
-OF_DIMENSIONS = {file.dimension: file for file, _ in _READ if file.dimension is not None}
+FILES_BY_DIMENSION = {file.dimension: file for file, _ in _READERS if file.dimension is not None}
 """The files whose entries are names of partitions, by the dimension of the partitions."""
 
 
@@ -137,7 +137,7 @@ class Configuration:
 
 
 def load_configuration(folder: Path | None = None) -> Configuration:
-    """Load every file of the configuration. Errors do not raise, but become problems of the configuration.
+    """Load every file of the configuration. Errors are not raised, but become problems of the configuration.
 
     Args:
         folder: The folder of the files. By default the workspace's.
@@ -150,15 +150,15 @@ def load_configuration(folder: Path | None = None) -> Configuration:
         except AuditError as error:
             return error
 
-    files: dict[str, Any] = {file.name: read(load) for file, load in _READ}
+    files: dict[str, Any] = {file.name: read(load) for file, load in _READERS}
     compared: dict[str, Mapping[str, Sequence[Fault]]] = {}
-    for file, _ in _READ:
+    for file, _ in _READERS:
         entries = files[file.name]
         if file.find_conflicts is not None and isinstance(entries, Entries):
             # The comparison needs the entries as read. Below, entries with dangling references are marked as broken.
             compared[file.name] = file.find_conflicts(entries, files)
     names = _collect_names(files)
-    for file, _ in _READ:
+    for file, _ in _READERS:
         entries = files[file.name]
         if file.references and not isinstance(entries, AuditError):
             files[file.name] = entries.with_faults(
@@ -179,7 +179,7 @@ def _collect_names(files: Mapping[str, Any]) -> dict[str, Collection[str] | None
         "detector": tuple(REGISTRY),
         "one-pass detector": tuple(ONE_PASS),
     }
-    for file, _ in _READ:
+    for file, _ in _READERS:
         entries = files[file.name]
         names[file.entry_kind] = entries.names if isinstance(entries, Entries) else None
     return names
@@ -223,11 +223,11 @@ def _iterate_texts(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys,
                 yield (*keys, index), text
 
 
-def read_configured_planner(config: Configuration, paths: DataPaths, *, on_request: bool = False) -> Planner:
+def build_configured_planner(config: Configuration, paths: DataPaths, *, on_request: bool = False) -> Planner:
     """Return the planner of the configured benchmarks and models.
 
-    No model is loaded. A model counts as new if its entry or files, or those of its reference model, changed since it
-    was last loaded.
+    No model is loaded. A model counts as new if its entry or its files changed since it was last loaded. It also counts
+    as new if the entry or the files of its reference model changed.
 
     Args:
         config: The configuration.

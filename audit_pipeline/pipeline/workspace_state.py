@@ -1,12 +1,11 @@
 """The state of a workspace: the configuration, the models and the data folder, as planning reads them.
 
-Each fact is read once, and only if an asset needs it. Models are those that a caller has loaded, or those that were
-last seen. The fingerprints of other models are unknown.
+Each fact is read once, and only if an asset needs it.
 
 Loading a model takes seconds, and the first time every byte of its weights is read. Callers that inspect many models,
-or inspect them every half minute, use the fingerprints that were last seen under a model's name. These come from the
-model's latest run or from its card, which is written when it is first loaded. If the files changed since, the next
-audit notices that.
+or inspect them every half minute, use the fingerprints that were last recorded under a model's name (SeenModel). These
+come from the model's latest run or from its card, which is written when it is first loaded. If the files changed since,
+the next audit detects the change. The fingerprints of models that were never loaded are unknown.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class WorkspaceState:
         paths: The data folder.
         specs: The planned benchmarks, by name.
         entries: The entries of the planned models, by name.
-        models: Loaded or remembered models, by name.
+        models: Loaded models, and models with recorded fingerprints, by name.
         ask_hub: Whether to query the hub for changes of the data sets of benchmarks.
         config: The folder of the configuration. By default the workspace's.
         is_whole: Returns whether the latest file of a table's partition is intact. By default the file is checked.
@@ -160,22 +159,22 @@ class WorkspaceState:
         return self.read_once(("source", source), lambda: read_documents_version(self.paths, source))
 
     def build_documents_input(self, source: str) -> dict[str, str | None]:
-        """Return the documents of a source as an input, with the version UNKNOWN, or None if they are missing."""
+        """Return the documents of a source as an input. The version is UNKNOWN, or None if they were not fetched."""
         is_fetched = read_settings_digest(source, self.paths) is not None
         return {f"{DOCUMENTS.name}/{source}": UNKNOWN if is_fetched else None}
 
     def build_control_input(self, control: str) -> dict[str, str | None]:
-        """Return a trained control as an input, with the version UNKNOWN, or None if it is missing."""
+        """Return a control as an input. The version is UNKNOWN, or None if the control was not trained."""
         is_trained = read_trained_version(control, self.paths) is not None
         return {f"{CONTROL_TEXTS.name}/{control}": UNKNOWN if is_trained else None}
 
     def find_control(self, model: str) -> str | None:
-        """Return the control that a model belongs to, or None if it belongs to none."""
+        """Return the name of the control that a model belongs to, or None if it belongs to no control."""
         entry = self.entries.get(model)
         return entry.control.name if entry is not None and entry.control is not None else None
 
     def find_statistics_version(self, pair: Pair) -> str | None:
-        """Return the version that a pair's token statistics would have now, or None if too little is known."""
+        """Return the version that a pair's token statistics would have now, or None if a needed fact is unknown."""
         model = self.models.get(pair.model)
         built = self.find_built_digest(pair.benchmark)
         if model is None or built is None or (isinstance(model, SeenModel) and not model.is_known):
@@ -183,7 +182,7 @@ class WorkspaceState:
         return compute_statistics_version(model, built)
 
     def find_needed_versions(self, model: str, kind: str) -> Mapping[str, str] | None:
-        """Return the versions of what detectors need besides the model itself, or None if they are unknown.
+        """Return the versions of the inputs that detectors need besides the model, or None if they are unknown.
 
         Args:
             model: The model's name.

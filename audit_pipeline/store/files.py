@@ -31,7 +31,7 @@ Columns: TypeAlias = Table | pa.Schema
 
 @contextmanager
 def add_path_to_disk_error(path: Path) -> Iterator[None]:
-    """Add a path to errors that a disk is full or a file too large."""
+    """Add a path to errors within the block that report a full disk or a file that is too large."""
     try:
         yield
     except OSError as error:
@@ -77,14 +77,16 @@ def move_into_place(temporary: Path, path: Path) -> None:
 def require_usable_output(path: Path, *inputs: Path) -> None:
     """Raise DataError unless ``path`` is a writable .parquet file outside of the inputs."""
     if path.suffix != ".parquet":
-        raise DataError(f"{path}: the output is a Parquet file. Choose a name that ends in .parquet.")
+        raise DataError(f"the output {path} must be a Parquet file. Choose a name that ends in .parquet.")
     output = path.resolve()
     for input_path in inputs:
         resolved_input = input_path.resolve()
         if output == resolved_input or resolved_input in output.parents:
-            raise DataError(f"{path}: the output would overwrite the input, or be inside it. Choose another path.")
+            raise DataError(
+                f"the output {path} would overwrite the input {input_path}, or be inside it. Choose another path."
+            )
     if explain_unwritable(path.parent) is not None:
-        raise DataError(f"{path}: the folder is not writable, so nothing was run. Choose another path.")
+        raise DataError(f"the folder of the output {path} is not writable, so nothing was run. Choose another path.")
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -169,7 +171,9 @@ def table_from_rows(rows: Iterable[Mapping[str, object]], columns: Columns) -> p
     for row in dictionaries:
         if set(row) != names:
             wrong = sorted(names.symmetric_difference(row))
-            raise DataError(f"a row lacks columns of its table or has other columns: {', '.join(wrong)}")
+            raise DataError(
+                f"a row does not have exactly the columns of its table. These columns differ: {', '.join(wrong)}"
+            )
     return cast_to_columns(pa.Table.from_pylist(dictionaries, schema=schema), schema)
 
 
@@ -185,7 +189,7 @@ def cast_to_columns(table: pa.Table, columns: Columns) -> pa.Table:
         raise DataError(f"columns are missing: {', '.join(missing)}")
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
-            raise DataError(f"column {field.name} contains a null")
+            raise DataError(f"column {field.name} contains a null, but every row must have a value")
     if isinstance(columns, Table):
         _require_allowed_values(table, columns)
     return table.select(schema.names).cast(schema)
@@ -225,7 +229,7 @@ def read_table(path: Path, columns: Columns, *, label: str) -> pa.Table:
 
 
 class HeldError(DataError):
-    """A timeout while waiting for a lock that another process holds."""
+    """An error for a lock that another process held until the end of the waiting time."""
 
 
 @contextmanager
@@ -245,5 +249,6 @@ def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
             yield
     except filelock.Timeout as error:
         raise HeldError(
-            f"another process has held {lock} for {seconds:.0f} s. Wait for it, or end it and try again."
+            f"another process has held the lock {lock} for {seconds:.0f} s. Wait until it ends, or end it. Then run "
+            "the same command again."
         ) from error

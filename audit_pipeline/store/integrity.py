@@ -19,7 +19,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.tables import canonical_json, digest_of_items, each_to_canonical_json
 
 REST_SHA256 = "sha256_of_the_rest"
-"""The last key of a JSON document, which holds the digest of the other keys."""
+"""The last key of a JSON document. Its value is the digest of the other keys and their values."""
 
 FileIdentity = tuple[int, int, int]
 """Size, modification time and inode. A file with the same identity counts as unchanged."""
@@ -28,7 +28,10 @@ _known: dict[Path, tuple[FileIdentity, str]] = {}
 
 
 class DamagedError(DataError, ValueError):
-    """A corrupt file, row or document. It is also a ValueError, like the error for JSON that cannot be parsed."""
+    """An error for a corrupt file, row or document.
+
+    It is also a ValueError, so that callers catch it together with the error for JSON that cannot be parsed.
+    """
 
 
 def file_sha256(path: Path) -> str:
@@ -109,7 +112,7 @@ def format_json(value: object) -> str:
 
 
 def _json_sha256(document: Mapping[str, object]) -> str:
-    # The digest covers the formatted text. Dates are strings in it, as they are for a reader of the file.
+    # The digest covers the formatted text, in which dates are strings. Readers of the file get the same strings.
     return hashlib.sha256(format_json(document).encode()).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """The ledger of a data folder: one line for every file that a run wrote, and for every pair that failed.
 
 A run writes the line first and then moves its file into place. So a run that is killed in between leaves a line without
-a file, but never a file without a line. Writers take turns: each holds a lock of the file system. Readers need no lock,
-because lines are only appended. Forgetting replaces the file as a whole.
+a file, but never a file without a line. A lock file lets one writer at a time append. Readers need no lock, because
+lines are only appended. Only the command `forget` replaces the ledger as a whole.
 
 The lines form a chain of digests (store/ledger_records.py). Reading checks the digest of every line. The fields of a
 line are parsed when they are needed.
@@ -240,7 +240,7 @@ def _clean_reason(reason: str) -> str:
 
 
 def erase_lines(paths: DataPaths, digests: Collection[str]) -> None:
-    """Remove the fields of the lines with these digests. The digests stay, so the chain remains valid.
+    """Remove the fields of the lines with these digests. The digests are kept, so the chain of digests remains valid.
 
     Raises:
         DataError: If another process holds the lock of the ledger for too long.
@@ -358,13 +358,13 @@ def _read_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry:
 
 def _format_missing_rows(table: str, partition: str) -> str:
     return (
-        f"there are no {table} of {partition} yet. Audit it first. In the UI, select {table} and all its upstream "
-        "assets."
+        f"there are no {table} of {partition} yet. Run the audit first: corpus-audit audit, or in the UI the asset "
+        f"{table} with all its upstream assets."
     )
 
 
 def _format_unexplained_file(file: Path) -> str:
-    return f"the ledger has no intact line for {file}. Run 'corpus-audit doctor' for details."
+    return f"the ledger has no intact line for {file}. To see what is damaged: corpus-audit doctor"
 
 
 def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | None:

@@ -1,8 +1,9 @@
 """The lines of the ledger, and the records in them: entries of written rows and outcomes of failed pairs.
 
 A line is ``{"digest": …, "previous": …, "table": …, "partition": …, OTHER FIELDS}``. ``previous`` is the digest of the
-line before. ``digest`` is the sha256 of ``previous`` and of the bytes of all fields that follow. So a line that was
-changed, removed, inserted or moved is detected. A forgotten line keeps ``digest`` and ``previous`` only.
+previous line. ``digest`` is the sha256 of ``previous`` and of the bytes of all fields that follow. So a line that was
+changed, removed, inserted or moved is detected. The command `forget` erases all fields except ``digest`` and
+``previous``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Line(NamedTuple):
 
     Attributes:
         digest: The digest in the line, or the sha256 of the whole line if it is corrupt beyond parsing.
-        previous: The digest of the line before, or empty if the line is corrupt beyond parsing.
+        previous: The digest of the previous line, or empty if the line is corrupt beyond parsing.
         content: The bytes of the fields. Empty if the line is forgotten, None if it is corrupt.
         key: The bytes of the fields ``table`` and ``partition``. Empty if ``content`` is empty or None.
     """
@@ -104,7 +105,7 @@ def erase_fields(content: bytes, is_erased: Callable[[Line], bool]) -> bytes:
 
 
 def _split_lines(content: bytes) -> list[bytes]:
-    # Not splitlines: a corrupt line may hold a carriage return.
+    # The method splitlines would also split at a carriage return, which a corrupt line may contain.
     return content.split(b"\n")[:-1]
 
 
@@ -131,10 +132,10 @@ class Entry:
         tokenizer_fingerprint: The fingerprint of the tokenizer, if there is one.
         benchmark_digest: The digest of the benchmark's examples, if there is one.
         settings: The options of the command.
-        rows: The number of rows, or None if they are not in a file of this partition.
+        rows: The number of rows, or None if the rows are not in a file of this partition.
         file_sha256: The sha256 of the file, or None if there is no file.
         digest: The digest of the line.
-        previous: The digest of the line before.
+        previous: The digest of the previous line.
         line_number: The number of the line in the ledger, from 1.
     """
 
@@ -171,7 +172,7 @@ class PairOutcome:
     Attributes:
         pair: The benchmark and the model.
         stage: The stage that failed.
-        status: ``not_applicable`` if the benchmark was made for other models, ``failed`` after any other error.
+        status: ``not_applicable`` if model and benchmark belong to different controls, ``failed`` after another error.
         reason: The message of the error.
         run_id: The id of the run.
         at: The time of the error, in UTC.

@@ -19,7 +19,10 @@ from platformdirs import user_data_path
 from audit_pipeline.errors import DataError
 
 OWNER_ONLY = 0o700
-_ADVICE = "Set CORPUS_AUDIT_DATA to a writable folder. sql, export, report --open and doctor can read this folder."
+_ADVICE = (
+    "Set CORPUS_AUDIT_DATA to a writable folder. The commands sql, export, report --open and doctor also work with a "
+    "folder that cannot be written."
+)
 _RIGHTS_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -48,7 +51,7 @@ def find_nearest_existing(path: Path) -> Path:
 
 
 def explain_unwritable(folder: Path) -> str | None:
-    """Return the reason why nothing can be written to a folder or its nearest existing parent, or None if it can."""
+    """Return why nothing can be written to a folder, or to its nearest existing parent. None if it is writable."""
     nearest = find_nearest_existing(folder)
     if not nearest.is_dir():
         return f"{nearest} is not a folder"
@@ -123,23 +126,23 @@ def is_text_output_allowed() -> bool:
 
 
 def explain_unusable_name(kind: str, name: str) -> str | None:
-    """Return the reason why a name cannot be used, or None if it can. A path to another folder is no valid name.
+    """Return why a name cannot be used, or None if it can be used. A path to another folder is no valid name.
 
     Args:
         kind: The kind of thing that has the name, such as ``benchmark``.
         name: The name.
     """
     if name and ("\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))):
-        return f"{name[:80]!r} cannot be the name of a {kind}, because it is a path"
+        return f"{name[:80]!r} cannot be the name of a {kind}, because it is a path; choose another name"
     return None
 
 
 def explain_invalid_partition(dimension: str, name: str) -> str | None:
-    """Return the reason why a benchmark or model (``dimension``) cannot have this name, or None if it can."""
+    """Return why a benchmark or model (``dimension``) cannot have this name, or None if the name is valid."""
     if "|" in name or "..." in name or not name.isprintable() or not name.strip():
         return (
-            f"{name[:80]!r} cannot be the name of a {dimension}. A name is not empty and contains no '|', no '...' and "
-            "no control characters."
+            f"{name[:80]!r} cannot be the name of a {dimension}. Choose a name that is not empty and contains no '|', "
+            "no '...' and no control characters."
         )
     length = len(to_path_segment(name))
     max_bytes = _MAX_BYTES[dimension]
@@ -155,8 +158,9 @@ def explain_invalid_partition(dimension: str, name: str) -> str | None:
 def find_workspace() -> Path | None:
     """Return the workspace, whose config/ and data/ are used.
 
-    It is the nearest workspace among the current folder and its parents, else the checkout that this package runs from.
-    None if the package is installed and the current folder is in no workspace.
+    Returns:
+        The nearest workspace among the current folder and its parents, else the checkout that this package runs from.
+        None if the package is installed and the current folder is in no workspace.
     """
     current = Path.cwd()
     for folder in (current, *current.parents, PROJECT_ROOT):
@@ -220,7 +224,7 @@ def is_shipped(path: Path) -> bool:
 
 
 class _FixedPath:
-    """A descriptor of a fixed path below the data folder."""
+    """An attribute of DataPaths: a path below the data folder that has no parameters."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -247,9 +251,11 @@ class DataPaths:
     logs = _FixedPath("logs")
     """The output of libraries during errors such as a full disk."""
     rolled_day = _FixedPath("rolled_day.json")
+    """The reference day, from which relative cutoffs of benchmarks are computed."""
     reported_findings = _FixedPath("reported_findings.json")
+    """The findings that the sensor of alerts saw at its last tick."""
     published = _FixedPath("published.json")
-    """The inputs of the current warehouse and report (pipeline/coverage.py)."""
+    """The inputs of the current warehouse and report (pipeline/publication_state.py)."""
     claims = _FixedPath("claims")
     """The lock files of running audits (pipeline/dagster/locks.py)."""
     dagster_home = _FixedPath("dagster_home")
@@ -310,7 +316,7 @@ class DataPaths:
         return self.root / "models" / f"{model_fingerprint}.json"
 
     def stored_tokenizers(self, tokenizer_fingerprint: str) -> Path:
-        """Return the folder of a tokenizer in its fast-loading form, with one subfolder per version of the writer."""
+        """Return the folder of a tokenizer in a format that loads fast. It has one subfolder per format version."""
         return self.root / "models" / "tokenizers" / tokenizer_fingerprint
 
     def converted_models(self, weights_digest: str) -> Path:
@@ -332,7 +338,7 @@ class DataPaths:
         return self.root / "models" / "checks" / f"{name}.json"
 
     def load_checks(self, model_fingerprint: str) -> list[Path]:
-        """Return the existing load checks of a model, on one device and on several devices."""
+        """Return the files of a model's existing load checks, on one device and on several devices."""
         return sorted(self.load_check(model_fingerprint).parent.glob(f"{model_fingerprint}.*json"))
 
     def token_frequencies(self, corpus: str, tokenizer_fingerprint: str) -> Path:

@@ -90,8 +90,8 @@ def require_intact_partition(
 ) -> None:
     """Raise DamagedError if no ledger entry of the partition has the sha256 of its file.
 
-    The entry may be of an earlier run, because a killed run leaves the file of the run before. A missing file is no
-    error here.
+    The entry may be of an earlier run, because a killed run leaves the file of the previous run. A missing file is no
+    error here, because the code that reads the file reports it.
     """
     partition = ledger.partition_of(partition_key)
     path = ledger.file_of(paths, table, partition, run_id)
@@ -100,7 +100,7 @@ def require_intact_partition(
         if cached_sha256(path) in known_digests:
             return
     except OSError:
-        # The code that reads the file reports the error.
+        # The code that reads the file reports the missing or unreadable file.
         return
     raise DamagedError(
         f"{label} is damaged: {path} is corrupt (the ledger has no entry of {table.name} {partition} with its sha256). "
@@ -126,7 +126,7 @@ def read_documents(paths: DataPaths, source: str) -> pa.Table:
     """Read the documents of a source.
 
     Raises:
-        DataError: If they were not fetched, or the file is unreadable or corrupt.
+        DataError: If the documents were not fetched, or the file is unreadable or corrupt.
     """
     return read(paths, DOCUMENTS, source, label=f"the source {source}")
 

@@ -1,7 +1,7 @@
 """The declarations of all tables of the pipeline and the warehouse.
 
-Each module of this package declares the tables of one stage. ``TABLES`` contains all declared tables by name, including
-those of plug-ins.
+Each module of this package declares the tables of one topic. ``TABLES`` contains all declared tables by name, including
+the tables of plug-ins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DECLARED = {value.name: value for value in list(globals().values()) if isinstan
 
 
 class _Tables(Mapping[str, Table]):
-    """The declared tables and those of stage plug-ins. The plug-ins are loaded on first use."""
+    """The declared tables and the tables of stage plug-ins. The plug-ins are loaded on first use."""
 
     @cached_property
     def _tables(self) -> dict[str, Table]:

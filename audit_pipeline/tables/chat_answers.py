@@ -8,7 +8,7 @@ from audit_pipeline.tables.common import build_run_table
 from audit_pipeline.tables.table import boolean, double, int32, int64, moment, string
 
 PromptStyle = Literal["title", "first line", "prefix", "instruction", "handed over"]
-"""The style of the prompt. ``handed over``: the user supplied the answer, and we sent no request."""
+"""The style of the prompt. With ``handed over``, the user supplied the answer, and no request was sent."""
 Outcome = Literal["answered", "refused", "filtered", "cut", "empty"]
 """The result of a request. Only answers with the result ``answered`` are measured. The other results are no evidence
 against memorisation."""
@@ -37,7 +37,9 @@ CHAT_ANSWERS = build_run_table(
         int64("passage_end", "end of the passage in the document (exclusive)", null=True),
         _RUNG,
         int32(
-            "draw", "number of the sample, from 1; 0 at temperature 0; for an answer that the user supplied, its number"
+            "draw",
+            "number of the sample, from 1; 0 at temperature 0; for an answer that the user supplied, the number of the "
+            "answer",
         ),
         string(
             "request_sha256",
@@ -79,10 +81,16 @@ CHAT_ANSWERS = build_run_table(
         ),
         double("answer_coverage", "share of the answer's words in common runs of 5 or more words", null=True),
         double(
-            "passage_coverage", "share of the document's next 40 words in these runs; null without a passage", null=True
+            "passage_coverage",
+            "share of the document's 40 words after the prompt that are in common runs of 5 or more words; null "
+            "without a passage",
+            null=True,
         ),
         int32(
-            "edits", "minimum number of word edits to the document's next 40 words; null without a passage", null=True
+            "edits",
+            "minimum number of word edits that turn a part of the answer into the document's 40 words after the "
+            "prompt; null without a passage",
+            null=True,
         ),
         int64("run_start", "first character of the longest run in the document", null=True),
         int64("run_end", "end of the longest run in the document (exclusive)", null=True),
@@ -104,7 +112,7 @@ CHAT_DOCUMENTS = build_run_table(
         _RUNG,
         boolean("is_headline", "whether this prompt style was chosen in advance for the answer"),
         int32("passages", "number of requested passages"),
-        int32("requests", "number of requests for these passages"),
+        int32("requests", "number of requests for the passages"),
         int32("answered", "number of answers that could be measured"),
         int32("refused", "number of refusals"),
         int32("filtered", "number of answers that the API withheld"),
@@ -114,14 +122,20 @@ CHAT_DOCUMENTS = build_run_table(
         int32("words_out", "maximum of words_out over the answers (chat_answers)", null=True),
         int32("longest_run", "maximum of longest_run over the answers, in words", null=True),
         int32("near_span", "maximum of near_span over the answers, in words; 0 if below 40", null=True),
-        double("coverage_mean", "mean share of the next 40 words in common runs, over the answers", null=True),
-        double("coverage_best", "mean share of the next 40 words, over the best draw of each passage", null=True),
-        double("answer_coverage_mean", "mean share of an answer's words in common runs", null=True),
-        double(
-            "answer_coverage_best", "mean share of an answer's words, over the best answer to each passage", null=True
+        double("coverage_mean", "mean of passage_coverage (chat_answers) over the answers", null=True),
+        double("coverage_best", "mean of passage_coverage over the best answer to each passage", null=True),
+        double("answer_coverage_mean", "mean of answer_coverage (chat_answers) over the answers", null=True),
+        double("answer_coverage_best", "mean of answer_coverage over the best answer to each passage", null=True),
+        int32(
+            "near_verbatim",
+            "number of passages whose 40 words after the prompt were reproduced with at most 5 word edits",
+            null=True,
         ),
-        int32("near_verbatim", "passages whose next 40 words were reproduced with at most 5 edits", null=True),
-        double("score", "mean share of the next 40 words that were reproduced, over the compared passages", null=True),
+        double(
+            "score",
+            "mean share of the 40 words after the prompt that were reproduced, over the compared passages",
+            null=True,
+        ),
         int32("passages_compared", "number of compared passages; the same for held-out documents", null=True),
         _N_HELD_OUT,
         double(

@@ -26,7 +26,10 @@ def canonical_json(value: object) -> str:
 
 
 def each_to_canonical_json(values: Iterable[object]) -> list[str]:
-    """Return :func:`canonical_json` of each value (strings, numbers or None), encoded in one call for speed."""
+    """Return :func:`canonical_json` of each value. The values are strings, numbers or None.
+
+    All values are encoded in one call, which is faster than one call per value.
+    """
     rounded = list(map(_canonical, values))
     if not rounded:
         return []
@@ -104,7 +107,7 @@ BENCHMARK = string("benchmark", "the benchmark")
 DETECTOR = string("detector", "the detector")
 PARAMETERS = string("parameters", "canonical JSON of the detector's parameters")
 IS_DEFAULT = boolean(
-    "is_default", "whether these are the detector's default parameters, which the headline finding uses"
+    "is_default", "whether parameters are the detector's default parameters, which the headline finding uses"
 )
 CI_LOW = double("ci_low", "lower end of the 95% interval", null=True)
 CI_HIGH = double("ci_high", "upper end of the 95% interval", null=True)
@@ -125,8 +128,8 @@ def build_rate_columns(name: str, description: str, *, null: bool = True) -> tup
     """
     return (
         fraction(name, description, null=null),
-        fraction(f"{name}_low", "lower end of its 95% interval", null=True),
-        fraction(f"{name}_high", "upper end of its 95% interval", null=True),
+        fraction(f"{name}_low", f"lower end of the 95% interval of {name}", null=True),
+        fraction(f"{name}_high", f"upper end of the 95% interval of {name}", null=True),
     )
 
 

@@ -29,7 +29,7 @@ DOCUMENTS = Table(
         day("published", "date of first publication; null if unknown", null=True),
         string(
             "date_kind",
-            "what happened on the date in the column published: release, publication, first revision, delivery …",
+            "event on the date in the column published: release, publication, first revision, delivery …",
         ),
         day(
             "earliest",

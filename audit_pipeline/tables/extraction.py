@@ -35,8 +35,8 @@ EXTRACTION_WINDOWS = build_run_table(
         double("log_p", "log-probability of the suffix if every token is sampled from the whole distribution"),
         double(
             "log_p_top_40",
-            f"log-probability of the suffix {_TO_BE_DRAWN}; null if a token is not among these, or if the API does not "
-            "return them",
+            f"log-probability of the suffix {_TO_BE_DRAWN}; null if a token of the suffix is not among these tokens, "
+            "or if the API does not return these tokens",
             null=True,
         ),
         count(
@@ -47,14 +47,14 @@ EXTRACTION_WINDOWS = build_run_table(
         ),
         count(
             "first_choices",
-            "tokens of the suffix that are the model's most likely token, or tied with it; null if the API does not "
-            "return it",
+            "tokens of the suffix that are the model's most likely token, or tied with the most likely token; null if "
+            "the API does not return the most likely token",
             null=True,
         ),
         boolean(
             "is_coarse",
-            "whether the window belongs to the coarse grid that every document is searched on; only these count in "
-            "p-values",
+            "whether the window belongs to the coarse grid that every document is searched on; only windows of this "
+            "grid count in p-values",
         ),
         string(
             "set_apart",
@@ -157,8 +157,7 @@ DOCUMENT_MEMORISATION = build_run_table(
         double(
             "covered_by_first_choices",
             "share of the document's characters in suffixes that greedy decoding reproduces; null without windows, or "
-            "if "
-            "the API does not return the most likely tokens",
+            "if the API does not return the most likely tokens",
             null=True,
         ),
         fraction(
@@ -167,7 +166,7 @@ DOCUMENT_MEMORISATION = build_run_table(
             null=True,
         ),
         int64("longest_run", "longest contiguous stretch of suffixes above the lowest threshold, in characters", ge=0),
-        int64("longest_run_words", "number of whitespace-separated words of that stretch", null=True),
+        int64("longest_run_words", "length of the longest run in whitespace-separated words", null=True),
         double("log_p", "log-probability of the strongest window that is evidence of memorisation", null=True),
         string(
             "claim",
@@ -213,9 +212,11 @@ EXTRACTION_GRID = build_run_table(
         string("drawn_from", "tokens that are sampled from: all | top-k 40 | top-p 0.9"),
         boolean("is_named", "whether the setting was chosen in advance"),
         count("places", "number of suffixes of the document that were measured at the setting"),
-        count("reached", "number of these suffixes with a probability of at least 0.001 (at temperature 0: of 1)"),
+        count("reached", "number of measured suffixes with a probability of at least 0.001 (at temperature 0: of 1)"),
         double("log_p", "log-probability of the most likely suffix; null if no suffix can be sampled", null=True),
-        int64("start", "first character of that suffix in the document; null if log_p is null", null=True, ge=0),
+        int64(
+            "start", "first character of the most likely suffix in the document; null if log_p is null", null=True, ge=0
+        ),
     ),
 )
 
@@ -229,8 +230,8 @@ EXTRACTION_RATES = build_run_table(
         string("unit", "unit of the rate: group | collection | benchmark | occurrences (of a control)"),
         string(
             "name",
-            "the group, collection or benchmark; for occurrences their number in the training of the control's "
-            "exposed model",
+            "the group, collection or benchmark; for occurrences, the number of times that the control's exposed model "
+            "was trained on the texts",
         ),
         _SIDE,
         string(
@@ -239,18 +240,18 @@ EXTRACTION_RATES = build_run_table(
         ),
         fraction("threshold", "minimum probability; null for first_choices", null=True),
         int32("n_documents", "number of documents with at least one window"),
-        int64("characters", "total length of these documents in characters", ge=0),
-        double("covered", "share of these characters in suffixes that count, without windows that are no evidence"),
+        int64("characters", "total length of the documents with at least one window, in characters", ge=0),
+        double("covered", "share of the characters in suffixes that count, without windows that are no evidence"),
         double(
             "covered_low",
-            "lower end of its 95% interval, by document; null if all documents have the same share",
+            "lower end of the 95% interval of covered, by document; null if all documents have the same share",
             null=True,
         ),
-        double("covered_high", "upper end of its 95% interval", null=True),
+        double("covered_high", "upper end of the 95% interval of covered", null=True),
         int32("n_reached", "number of documents with at least one suffix that counts"),
         double("reached", "share of documents with at least one suffix that counts", ge=0),
-        double("reached_low", "lower end of its 95% interval (Clopper-Pearson, by document)"),
-        double("reached_high", "upper end of its 95% interval"),
+        double("reached_low", "lower end of the 95% interval of reached (Clopper-Pearson, by document)"),
+        double("reached_high", "upper end of the 95% interval of reached"),
         double(
             "median_log_p",
             "median over the documents of log_p (document_memorisation); null if too few documents have a value",

@@ -40,7 +40,7 @@ from audit_pipeline.tables.table import (
 
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
-_AUDITED = "of audited texts with unknown labels if the method compares them with held-out texts"
+_AUDITED = "of audited texts if the metric compares audited texts of unknown membership with held-out texts"
 
 RANKED_AMONG_ALL = "combined"
 """The detector that combines ranks among all texts of the benchmark, so a text's score depends on the other texts."""
@@ -61,7 +61,8 @@ SCORES = Table(
         DETECTOR,
         PARAMETERS,
         boolean(
-            "is_default", "whether these are the detector's default parameters, including the benchmark's own settings"
+            "is_default",
+            "whether parameters are the detector's default parameters, including the benchmark's own settings",
         ),
         double("score", "the score; higher means more likely a member; null unless status is ok", null=True),
         choice("status", ("ok", "not_applicable", "failed")),
@@ -162,7 +163,9 @@ GROUP_TESTS = _build_findings_table(
         IS_DEFAULT,
         count("n_texts", "number of texts of the group with a score"),
         count(
-            "n_compared", "number of these texts that the statistic averages; the same number for calibration groups"
+            "n_compared",
+            "number of texts of the group that the statistic averages; calibration groups are averaged over the same "
+            "number of texts",
         ),
         double("statistic", "mean score of the n_compared texts"),
         fraction("p_value", "conformal p-value: (1 + calibration groups with a statistic at least as high) / (n + 1)"),
@@ -199,7 +202,7 @@ CONTAMINATION_RATES = _build_findings_table(
         choice("rule", ("largest_accuracy", "marginal", "certified"), "rule of the threshold"),
         fraction("alpha", "target false-positive rate; null for largest_accuracy", null=True),
         count("n_texts", "number of texts with a score"),
-        count("n_groups", "number of groups of these texts"),
+        count("n_groups", "number of groups of the texts with a score"),
         count("n_flagged", "number of texts with a score of at least the threshold"),
         *build_rate_columns(
             "flagged",
@@ -213,11 +216,11 @@ CONTAMINATION_RATES = _build_findings_table(
         fraction("corrected", "corrected rate: (flagged - FPR) / (TPR - FPR), clipped to [0, 1]", null=True),
         fraction(
             "corrected_low",
-            "lower end of its 95% interval, which covers the error of all three rates; null if the calibration texts "
-            "contradict it",
+            "lower end of the 95% interval of corrected, which covers the error of all three rates; null if the "
+            "calibration texts contradict the corrected rate",
             null=True,
         ),
-        fraction("corrected_high", "upper end of its 95% interval", null=True),
+        fraction("corrected_high", "upper end of the 95% interval of corrected", null=True),
         string("assumption", "assumption under which the corrected rate is valid"),
         CLAIM_LEVEL,
     ),
@@ -233,8 +236,8 @@ COMPARISONS = _build_findings_table(
         string("parameters", "canonical JSON of the detector's parameters"),
         string("other", "the other detector, or blind_control"),
         string("other_parameters", "canonical JSON of the other detector's parameters"),
-        count("n_members", f"number of members with scores of both, or {_AUDITED}"),
-        count("n_nonmembers", "number of non-members, or held-out texts, with scores of both"),
+        count("n_members", f"number of members with scores of both detectors, or {_AUDITED}"),
+        count("n_nonmembers", "number of non-members, or held-out texts, with scores of both detectors"),
         count("n_groups", "number of groups that the standard error is computed over"),
         double("difference", "AUROC of the detector minus AUROC of the other detector, on the same texts", ge=-1, le=1),
         double(
@@ -267,9 +270,9 @@ CALIBRATION_CHECKS = _build_findings_table(
             "mean false-positive rate on the halves on which no threshold was chosen; null if refused",
             null=True,
         ),
-        double("standard_error", "standard error of that mean over the splits, which overlap", null=True, ge=0),
+        double("standard_error", "standard error of mean_fpr over the splits, which overlap", null=True, ge=0),
         fraction("over_alpha", "share of the splits with a rate above alpha", null=True),
-        string("reason", "why the check was refused; null if it was not", null=True),
+        string("reason", "why the check was refused; null if the check was not refused", null=True),
     ),
 )
 
@@ -277,7 +280,7 @@ CALIBRATION_CHECKS = _build_findings_table(
 # current_corpus_tests selects the latest result of each test.
 CORPUS_TESTS = _build_findings_table(
     "corpus_tests",
-    "tests of a whole set of texts at once; current_corpus_tests holds the latest of each test",
+    "tests of a whole set of texts at once; current_corpus_tests has the latest result of each test",
     key=("test",),
     benchmark=string("benchmark", "the benchmark, the secret file of twins, or the test set"),
     columns=(
@@ -312,7 +315,7 @@ CORPUS_TESTS = _build_findings_table(
 TWINS = _build_findings_table(
     "twins",
     "tests whether a model scores published versions above secret versions, by detector and group; p_value is not "
-    "corrected for the other rows, corpus_tests has the p-value of the whole test",
+    "corrected for the number of rows; corpus_tests has the p-value of the whole test",
     current="the tests of twins",
     key=("detector", "parameters", "group"),
     benchmark=string("benchmark", "the benchmark, or the secret file of the items"),
@@ -323,7 +326,7 @@ TWINS = _build_findings_table(
         GROUP.with_changes("the group of items; empty for all items"),
         count("items", "number of items with scores of all versions"),
         count("left_out", "number of items without a score of some version"),
-        count("others", "number of unpublished versions of these items"),
+        count("others", "number of unpublished versions of the items with scores of all versions"),
         *build_rate_columns(
             "superiority",
             "share of an item's unpublished versions with a lower score than its published version (ties count half), "
@@ -346,7 +349,7 @@ PAIR_ANSWERS = _build_findings_table(
         choice("sign", ("found", "stands out", "nothing found", "no conclusion"), "verdict of the answer"),
         string("headline", "the answer in one sentence"),
         string("explanation", "the answer in a few sentences, which claim no more than the claim level allows"),
-        string("question", "the question"),
+        string("question", "the question that the answer answers"),
         string("how_sure", "certainty of the answer, at most what the claim level allows"),
         string("what_would_change", "what would change the answer"),
         string("sides", "the two sides of an AUROC: labelled | audited against held-out | none"),
@@ -391,8 +394,8 @@ PAIR_ANSWERS = _build_findings_table(
         ),
         int64(
             "can_stand_out",
-            "number of these p-values that can count as evidence: of detectors that do not rank known members below "
-            "non-members",
+            "number of the p-values in tests that can count as evidence: of detectors that do not rank known members "
+            "below non-members",
             null=True,
             ge=0,
         ),
@@ -405,6 +408,6 @@ PAIR_ANSWERS = _build_findings_table(
         ),
         int64("calibration_groups", "minimum number of comparison documents over the tests", null=True, ge=0),
         int64("calibration_groups_in_all", "total number of comparison documents", null=True, ge=0),
-        fraction("smallest_q", "smallest q-value that this number of comparison documents allows", null=True),
+        fraction("smallest_q", "smallest q-value that the number of comparison documents allows", null=True),
     ),
 )

@@ -35,8 +35,8 @@ CORPUS_OVERLAP = Table(
         int64("found_runs", "number of searched runs that occur in a document"),
         double(
             "covered",
-            "share of the text's words in runs that occur in a document or in aligned passages; null if it has no "
-            "words",
+            "share of the text's words in runs that occur in a document or in aligned passages; null if the text has "
+            "no words",
             null=True,
         ),
         double(
@@ -54,14 +54,15 @@ CORPUS_OVERLAP = Table(
             "short to tell (no run of n words, or too few rare words to exclude chance)",
         ),
         boolean(
-            "contaminated", "whether the text is contaminated by the rule; null if it is too short to tell", null=True
+            "contaminated",
+            "whether the text is contaminated by the rule; null if the text is too short to tell",
+            null=True,
         ),
         string(
             "part",
             "the part that was found: question and answer (by the rule of evidence near each other) | question | "
-            "answer "
-            "| text (an item without an answer) | only by the rule of evidence: part (less than 60% of its evidence) | "
-            "context (without its question); null if nothing was found",
+            "answer | text (an item without an answer) | only by the rule of evidence: part (less than 60% of its "
+            "evidence) | context (without its question); null if nothing was found",
             null=True,
         ),
         double(
@@ -104,13 +105,13 @@ OVERLAP_SPANS = Table(
             "is_common",
             "whether the passage is shared text: it occurs in many documents, or in some documents by chance",
         ),
-        strings("found_in", "ids of the first five of these documents"),
-        strings("shards", "shard of each of these five documents"),
-        strings("urls", "URL of each of these five documents; empty if unknown"),
-        int64s("starts", "first character of the passage in each of these five documents"),
+        strings("found_in", "ids of the first five documents with the passage"),
+        strings("shards", "shard of each document in found_in"),
+        strings("urls", "URL of each document in found_in; empty if unknown"),
+        int64s("starts", "first character of the passage in each document in found_in"),
         strings(
             "contexts",
-            "words before and after the passage in each of these five documents, with … for the passage",
+            "words before and after the passage in each document in found_in, with … for the passage",
             quotes_text=True,
         ),
         string("before", "the words of the text before the passage", null=True, quotes_text=True),

@@ -69,7 +69,9 @@ def is_key_enforced(table: Table) -> bool:
 
 def build_create_table_sql(table: Table) -> str:
     """Build the statements that create the empty table, its comments, and its primary key if it is enforced."""
-    comment = f"{table.comment}; current_{table.name} holds the latest" if table.current else table.comment
+    comment = table.comment
+    if table.current:
+        comment += f"; current_{table.name} has the rows of the latest runs"
     definitions: list[str] = []
     comments = [f"COMMENT ON TABLE {table.name} IS {quote_literal(comment)};"]
     for column in table.stored:
@@ -113,7 +115,7 @@ def build_current_view_sql(table: Table) -> str:
 def build_as_of_macro_sql(table: Table) -> str:
     """Build the macro NAME_as_of(moment), which returns the rows that the view current_NAME had at a moment."""
     name = f"{table.name}_as_of"
-    comment = f"the rows of current_{table.name} at a moment (a date counts from its start, UTC)"
+    comment = f"the rows that current_{table.name} had at a moment (a date is its first moment, UTC)"
     return (
         f"CREATE MACRO {name}(moment) AS TABLE\n{_build_rows_of_runs_sql(table, 'runs_as_of(moment)')};\n"
         f"COMMENT ON MACRO TABLE {name} IS {quote_literal(comment)};"
@@ -128,7 +130,7 @@ def build_current_runs_view_sql(run_tables: Sequence[Table]) -> str:
     """
     others = [table.name for table in run_tables if not table.current]
     left_out = "".join(f' AND "table" <> {quote_literal(name)}' for name in others)
-    see = f"; for {', '.join(others)} see their own views" if others else ""
+    see = f"; {', '.join(others)} have views of their own" if others else ""
     comment = f"the latest run of every model on every benchmark, for every table that runs add to{see}"
     return (
         'CREATE VIEW current_runs AS\nSELECT "table", benchmark, model, run_id, finished_at FROM runs\n'

@@ -54,7 +54,7 @@ class Column:
         null: True if values may be null.
         ge: The minimum of the values (greater or equal). Every write checks the limits.
         le: The maximum of the values (less or equal).
-        one_of: The allowed values, or empty if all values are allowed.
+        one_of: The allowed values. Empty if all values are allowed.
         file_only: True if the column is in the Parquet file only, and not in the warehouse.
         stored_as: The name in the warehouse, or empty if it equals ``name``.
         sql: For columns that only the warehouse has: the SQL expression that computes the values from the columns of
@@ -93,14 +93,14 @@ class Column:
     def find_fault(self, values: pa.ChunkedArray) -> str | None:
         """Return a message about a value outside the limits of the column, or None if all values are within them."""
         if self.ge is not None and pc.any(pc.less(values, self.ge)).as_py():
-            return f"column {self.name} contains a value below the minimum {self.ge:g}"
+            return f"column {self.name} has the value {pc.min(values).as_py()}, but the minimum is {self.ge:g}"
         if self.le is not None and pc.any(pc.greater(values, self.le)).as_py():
-            return f"column {self.name} contains a value above the maximum {self.le:g}"
+            return f"column {self.name} has the value {pc.max(values).as_py()}, but the maximum is {self.le:g}"
         if self.one_of:
             others = set(pc.unique(values).to_pylist()) - {*self.one_of, None}
             if others:
                 allowed = ", ".join(self.one_of)
-                return f"column {self.name} contains {sorted(others)[0]!r}, but the allowed values are {allowed}"
+                return f"column {self.name} has the value {sorted(others)[0]!r}, but the allowed values are {allowed}"
         return None
 
 
@@ -123,7 +123,7 @@ class ColumnType:
 
 
 def list_type_of(type_: pa.DataType) -> pa.DataType:
-    """Return the type of a list without null elements."""
+    """Return the Arrow type of a list with elements of this type. The elements cannot be null."""
     return pa.list_(pa.field("item", type_, nullable=False))
 
 
@@ -164,7 +164,7 @@ class Table:
         text_columns: The columns whose concatenation is the text that a model reads. The digest of this text is part of
             cache keys.
         current: The description of the rows in the view current_NAME and the macro NAME_as_of. It is empty if the
-            latest run does not have all current rows. The table then has a different view or none.
+            latest run does not have all current rows. The table then has a different view or no view.
         order: The order of the rows in the warehouse.
         in_warehouse: True if the warehouse has the table.
         file: A function that returns the path of a partition's file, or None for the default path.
@@ -201,7 +201,7 @@ class Table:
         return list(self.schema.names)
 
     def field(self, name: str) -> pa.Field:
-        """Return the Arrow field of a file column, for use in the schema of a table that is not stored."""
+        """Return the Arrow field of a file column, for use in another schema."""
         return self.schema.field(name)
 
     def empty_table(self) -> pa.Table:
@@ -233,7 +233,7 @@ class Table:
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """Return the columns that have one value per file: those of the partition, and run_id if runs add files."""
+        """Return the columns that have one value per file: the partition's columns, and run_id if runs add files."""
         if self.storage == "cache":
             return ("model_fingerprint",)
         columns = _PARTITION_COLUMNS.get(self.partitioned_by, (self.partitioned_by,))

@@ -100,7 +100,7 @@ _KEYS = (TOKEN_STATISTICS.column("key"), TOKEN_STATISTICS.column("text_sha256"))
 def _build_cache_table(
     name: str, comment: str, *, columns: tuple[Column, ...], made_from: tuple[str, ...] = ("examples",)
 ) -> Table:
-    """Build the table of a kind that is not in the warehouse."""
+    """Build the declaration of a table of cached statistics that is not in the warehouse."""
     return Table(
         name,
         comment,
@@ -182,7 +182,7 @@ BRANCHES = _build_cache_table(
         ),
         _token_floats("logprob", "flat list: log-probabilities of the following tokens after the replacement"),
         _token_floats(
-            "z", "flat list: these log-probabilities, standardised by the branch's own mean and standard deviation"
+            "z", "flat list: the values of logprob, standardised by the mean and standard deviation of their branch"
         ),
     ),
 )
@@ -259,10 +259,10 @@ class CachedKind:
         name: The name of the kind.
         version: The version of the rows, which is part of their keys.
         table: The table.
-        requested: The statistics that a back end is asked for. None requests all lists of ``table``, except token ids
-            and positions.
-        required: The statistics that a back end must return. Without one of them, no rows are stored. None requires all
-            statistics.
+        requested: The statistics that are requested from a back end. None requests all lists of ``table``, except token
+            ids and positions.
+        required: The statistics that a back end must return. If one is missing, no rows are stored. None requires all
+            requested statistics.
         entries: The number of values per scored token in each list.
         size: A function that estimates the bytes per scored token from the vocabulary size and the number of branch
             steps. None estimates the size from the types of the lists of ``table``.
@@ -282,7 +282,7 @@ class CachedKind:
 
     @cached_property
     def statistics(self) -> tuple[str, ...]:
-        """Return the statistics that a back end is asked for."""
+        """Return the statistics that are requested from a back end."""
         if self.requested is not None:
             return self.requested
         return tuple(name for name in self._lists if name not in _TEXT_LISTS)

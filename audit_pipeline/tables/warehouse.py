@@ -107,7 +107,7 @@ PLANS = build_run_table(
             null=True,
         ),
         moment("timestamped_at", "time that the authority certifies", null=True),
-        string("authority", "name of the authority in the timestamp; null if it is missing", null=True),
+        string("authority", "name of the authority in the timestamp; null if the timestamp has no name", null=True),
     ),
 )
 
@@ -131,9 +131,11 @@ MODELS = Table(
         string("dtype", "number format of the weights during the forward pass", null=True),
         string("attention", "attention back end", null=True),
         boolean("compile", "whether the layers were compiled", null=True),
-        string("weights_digest", "digest of the weights; null if they are on a server", null=True),
+        string("weights_digest", "digest of the weights; null if the weights are on a server", null=True),
         string(
-            "weights_format", "quantisation format of the published weights; null if they are not quantised", null=True
+            "weights_format",
+            "quantisation format of the published weights; null if the weights are not quantised",
+            null=True,
         ),
         LINEAGE.column("tokenizer_fingerprint"),
         string("start_token", "token that is put before every text", null=True),
@@ -220,7 +222,7 @@ CONFIGURED_BENCHMARKS = Table(
 # slower, and the file ten times larger.
 KEYS = Table(
     "keys",
-    "the key of every table, and whether it held when the warehouse was built",
+    "the key of every table, and whether its values were unique when the warehouse was built",
     key=("table",),
     storage="given",
     columns=(
@@ -312,7 +314,7 @@ FILES_GONE = Table(
         ),
         string(
             "left_out",
-            "why the build skipped an existing file: it is corrupt or unreadable; null if the file is missing",
+            "why the build skipped an existing file, which is corrupt or unreadable; null if the file is missing",
             null=True,
         ),
     ),
@@ -331,10 +333,10 @@ GROUP_SCORES = Table(
         DETECTOR,
         PARAMETERS,
         int64("texts", "number of texts of the group with a score"),
-        double("mean_score", "mean score of these texts", null=True),
-        double("median_score", "median score of these texts", null=True),
-        double("highest_score", "highest score of these texts", null=True),
-        double("lowest_score", "lowest score of these texts", null=True),
+        double("mean_score", "mean score of the texts", null=True),
+        double("median_score", "median score of the texts", null=True),
+        double("highest_score", "highest score of the texts", null=True),
+        double("lowest_score", "lowest score of the texts", null=True),
         int64("rank_in_benchmark", "rank among the benchmark's groups by mean score, 1 for the highest"),
     ),
 )
@@ -349,10 +351,11 @@ COVERAGE = Table(
         SCORES.column("model"),
         BENCHMARK,
         boolean(
-            "is_configured", "whether model and benchmark are in the configuration; if not, an earlier run named them"
+            "is_configured",
+            "whether model and benchmark are in the configuration; if not, the pair is known from an earlier run",
         ),
         string("status", describe_states()),
-        string("reason", "why the status is not done; null if it is", null=True),
+        string("reason", "why the status is not done; null if the status is done", null=True),
         boolean(
             "has_results",
             "whether the latest runs have results, stale or not: an evaluation, a search for passages, answers of a "
@@ -365,8 +368,8 @@ COVERAGE = Table(
         ),
         moment(
             "last_audited_at",
-            "time of the latest evaluation, or of the latest search for passages without an evaluation; null without "
-            "both",
+            "time of the latest evaluation, or of the latest search for passages if there is no evaluation; null if "
+            "there is neither",
             null=True,
         ),
         moment(

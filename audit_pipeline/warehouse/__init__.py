@@ -1,4 +1,4 @@
 """The warehouse: one DuckDB file built from the Parquet tables, read-only access to it, and exports.
 
-The package reads finished tables to show them. It computes no findings.
+The package only reads finished tables. It computes no findings.
 """

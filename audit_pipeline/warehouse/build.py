@@ -29,7 +29,7 @@ from audit_pipeline.store.paths import DataPaths, config_dir, make_private
 from audit_pipeline.tables import COVERAGE
 from audit_pipeline.tables.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
 from audit_pipeline.tables.table import Table
-from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_ledger, load_other_rows
+from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_json_and_config_rows, load_ledger
 from audit_pipeline.warehouse.schema import create_schema, fill_derived_tables, fill_keys_table, list_tables
 from audit_pipeline.warehouse.verified_files import UnreadableFile, verify_files
 
@@ -41,14 +41,14 @@ STORAGE_VERSION = "v1.3.0"
 """The oldest DuckDB version that can open the file. Other programs can use an older version than ours (docs/sql.md)."""
 
 # The type is quoted, because a Callable with a type of duckdb is never freed, and duckdb warns about it at exit.
-Judgement = tuple[UpToDate, Callable[["duckdb.DuckDBPyConnection"], pa.Table]]
-"""The judgement of a data folder by pipeline/coverage.py.
+DataFolderState = tuple[UpToDate, Callable[["duckdb.DuckDBPyConnection"], pa.Table]]
+"""The state of a data folder, as pipeline/coverage.py reads it.
 
 It consists of the states of the benchmarks (:data:`UpToDate`), and a function that computes the rows of the
 table coverage from the other tables.
 """
-Judge = Callable[[Path, DataPaths], Judgement]
-"""A function of a configuration folder and a data folder that returns the judgement of the data folder."""
+StateReader = Callable[[Path, DataPaths], DataFolderState]
+"""A function of a configuration folder and a data folder that returns the state of the data folder."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class WarehouseReport:
         files: The number of loaded Parquet files.
         left_out: The skipped files.
         unexplained: The skipped files without a ledger entry.
-        moved_wal: The new path of another session's .wal file, if one was moved.
+        moved_wal: The new path of a write-ahead log (.wal) that another program left, or None if there was no such log.
         bytes: The size of the warehouse.
         seconds: The duration of the build.
     """
@@ -79,7 +79,7 @@ class WarehouseReport:
 
 
 def build_warehouse_file(
-    judge: Judge, paths: DataPaths, *, include_text: bool = True, config: Path | None = None
+    read_state: StateReader, paths: DataPaths, *, include_text: bool = True, config: Path | None = None
 ) -> WarehouseReport:
     """Build the warehouse from a data folder and replace the old warehouse.
 
@@ -87,11 +87,11 @@ def build_warehouse_file(
     warehouse is unchanged.
 
     Args:
-        judge: The function that judges the data folder.
+        read_state: The function that returns the state of the data folder.
         paths: The data folder.
         include_text: Include excerpts of audited texts.
-        config: The folder of the configuration, by default the usual one. An unreadable file is reported, and its table
-            stays empty.
+        config: The folder of the configuration. By default the workspace's. An unreadable file is reported, and its
+            table stays empty.
 
     Raises:
         DataError: If another build takes too long, if the file cannot be written, or if runs keep replacing files
@@ -99,15 +99,15 @@ def build_warehouse_file(
     """
     started = time.monotonic()
     make_private(paths.root)
-    with _building_folder(paths.warehouse) as folder:
+    with _make_building_folder(paths.warehouse) as folder:
         new = folder / paths.warehouse.name
         try:
-            report = _fill_file(new, judge, paths, config or config_dir(), list_tables(include_text=include_text))
-            report.moved_wal = _swap_in(new, paths.warehouse)
+            report = _fill_file(new, read_state, paths, config or config_dir(), list_tables(include_text=include_text))
+            report.moved_wal = _replace_warehouse(new, paths.warehouse)
         except (duckdb.Error, OSError) as error:
             raise DataError(
-                f"cannot build the warehouse: {to_one_line(error)}. The earlier warehouse is unchanged. Check that the "
-                f"disk is not full and that {paths.root} is writable."
+                f"the warehouse could not be built: {to_one_line(error)}. The earlier warehouse is unchanged. Check "
+                f"that the disk is not full and that {paths.root} is writable."
             ) from error
     report.bytes = paths.warehouse.stat().st_size
     report.seconds = time.monotonic() - started
@@ -115,7 +115,7 @@ def build_warehouse_file(
 
 
 @contextmanager
-def _building_folder(warehouse: Path) -> Iterator[Path]:
+def _make_building_folder(warehouse: Path) -> Iterator[Path]:
     """Yield a temporary folder next to the warehouse for the files of a build, and hold the lock of builds meanwhile.
 
     Folders of killed builds are deleted first.
@@ -127,7 +127,9 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: tuple[Table, ...]) -> WarehouseReport:
+def _fill_file(
+    new: Path, read_state: StateReader, paths: DataPaths, config: Path, tables: tuple[Table, ...]
+) -> WarehouseReport:
     """Fill a new warehouse file.
 
     If a run replaces a Parquet file meanwhile, start again, because the rows would not match the ledger's entries.
@@ -138,12 +140,12 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
         files = verify_files(paths, ledger)
         with duckdb.connect(str(new)) as connection:
             hide_progress_bar(connection)
-            up_to_date, build_coverage = judge(config, paths)
+            up_to_date, build_coverage = read_state(config, paths)
             load_ledger(connection, ledger)
             for table in tables:
                 if table.name in files.by_table:
                     load_parquet(connection, table, files.by_table[table.name])
-            left_out = [*files.left_out, *load_other_rows(connection, paths, config, up_to_date)]
+            left_out = [*files.left_out, *load_json_and_config_rows(connection, paths, config, up_to_date)]
             reasons = dict(map(attrgetter("path", "reason"), left_out))
             fill_derived_tables(connection, files.explained, files.missing, ledger.entries, reasons, paths)
             insert_rows(connection, COVERAGE, build_coverage(connection))
@@ -164,8 +166,8 @@ def _fill_file(new: Path, judge: Judge, paths: DataPaths, config: Path, tables: 
             )
         new.unlink()
     raise DataError(
-        f"cannot build the warehouse: runs replaced {replaced} during each of {MAX_ATTEMPTS} attempts. Wait until the "
-        "runs have ended, and run: corpus-audit report"
+        f"the warehouse could not be built: runs replaced {replaced} during each of {MAX_ATTEMPTS} attempts. Wait "
+        "until the runs have ended, and run: corpus-audit report"
     )
 
 
@@ -204,13 +206,13 @@ def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Seq
     connection.execute("RESET preserve_insertion_order")
 
 
-def _swap_in(new_file: Path, warehouse: Path) -> Path | None:
+def _replace_warehouse(new_file: Path, warehouse: Path) -> Path | None:
     """Replace the warehouse by the new file.
 
-    A .wal file of the old warehouse would make the new warehouse unreadable, so it is renamed.
+    A write-ahead log (.wal) of the old warehouse would make the new warehouse unreadable, so it is renamed.
 
     Returns:
-        The new path of the .wal file, or None if there was none.
+        The new path of the write-ahead log, or None if there was no such log.
     """
     with new_file.open("rb+") as written:
         os.fsync(written.fileno())

@@ -29,7 +29,11 @@ from audit_pipeline.warehouse.verified_files import UnreadableFile
 
 Row = Mapping[str, object]
 UpToDate = Mapping[str, bool | None]
-"""By benchmark: True if it is built from its current entry and sources, False if not, None or no key if unknown."""
+"""The states of benchmarks by name.
+
+The value is True if the benchmark is built from its current entry and sources, and False if it is not. If the state is
+unknown, the value is None, or the name is missing.
+"""
 
 
 def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
@@ -64,7 +68,7 @@ def build_lineage_row(entry: Entry) -> Row:
     return row
 
 
-def load_other_rows(
+def load_json_and_config_rows(
     connection: duckdb.DuckDBPyConnection, paths: DataPaths, config: Path, up_to_date: UpToDate
 ) -> Iterator[UnreadableFile]:
     """Insert one row per model card, benchmark manifest and entry of the configuration.
@@ -194,7 +198,7 @@ def _read_benchmarks(folder: Path, paths: DataPaths, up_to_date: UpToDate) -> tu
             built = {key: manifest[key] for key in ("family", "words", "design", "description")}
             on_request = bool(manifest["spec"].get("on_request", False))
         except (DataError, KeyError, AttributeError):
-            # ``load_other_rows`` reports the unreadable manifest already.
+            # ``load_json_and_config_rows`` reports the unreadable manifest already.
             continue
         rows.append({"benchmark": name, **built, "on_request": on_request})
     return rows, specs.problems

@@ -25,10 +25,10 @@ _READ_ONLY = (
 
 
 def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
-    """Open a connection to the current warehouse. It keeps its snapshot while the warehouse is rebuilt.
+    """Open a connection to the current warehouse. The connection keeps its snapshot if the warehouse is rebuilt.
 
-    The file is attached read-only to a new in-memory database. ``duckdb.connect(file)`` would reuse this process's
-    database instance of the path, and so the old snapshot of an earlier connection.
+    The file is attached read-only to a new in-memory database. If an earlier connection of this process is still open,
+    ``duckdb.connect(file)`` would return the old snapshot of that connection.
 
     Raises:
         DataError: If the warehouse is missing or unreadable.
@@ -42,8 +42,8 @@ def open_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     if wal.exists():
         # With our storage version, DuckDB would apply a .wal to any database file with the matching name.
         raise DataError(
-            f"the warehouse cannot be read: {wal} belongs to a read-write session of another program. End that "
-            "session, or move the file to another folder."
+            f"the warehouse cannot be read, because another program opened it for writing ({wal}). End that program, "
+            f"or move {wal.name} to another folder."
         )
     connection = open_in_memory()
     try:
@@ -157,9 +157,9 @@ def export(warehouse: Path, name: str, out: Path) -> int:
     """
     suffix = out.suffix.lower()
     if suffix not in (".parquet", ".csv"):
-        raise DataError(f"cannot export to {out}: the file name must end in .parquet or .csv")
+        raise DataError(f"cannot export to {out}. Choose a file name that ends in .parquet or .csv.")
     if out.is_dir():
-        raise DataError(f"cannot export to {out}, because it is a folder. Enter the name of a file.")
+        raise DataError(f"cannot export to {out}, because it is a folder. Choose the name of a file.")
     rows = 0
     with open_read_only(warehouse) as connection:
         relation = _find_relation(connection, name)

@@ -28,9 +28,9 @@ class Definition:
 
     Attributes:
         name: The name.
-        sql: The statements that create and comment it.
-        columns_of: Tables and earlier views. A column without a comment in ``sql`` gets the comment of the first of
-            these with the same column.
+        sql: The statements that create the view or macro and its comments.
+        columns_of: Tables and earlier views. A column without a comment in ``sql`` gets the comment of the same column
+            in the first of these tables and views that has the column.
     """
 
     name: str
@@ -64,14 +64,14 @@ def _read_definitions(kind: str, names: str) -> Iterable[Definition]:
 
 
 _WAREHOUSE_TABLES = tuple(table for table in TABLES.values() if table.in_warehouse)
-OF_RUNS = tuple(table for table in TABLES.values() if table.append_only)
+RUN_TABLES = tuple(table for table in TABLES.values() if table.append_only)
 """The tables to which every run adds a file."""
-DERIVED = tuple(table for table in _WAREHOUSE_TABLES if table.storage == "derived")
-"""The tables that sql/fills/ computes from others, in this order. With them, views need not read all scores."""
-_WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
+DERIVED_TABLES = tuple(table for table in _WAREHOUSE_TABLES if table.storage == "derived")
+"""The tables that sql/fills/ computes from other tables, in this order. Views read them instead of all scores."""
+_WITH_CURRENT = tuple(table for table in RUN_TABLES if table.current)
 
 _CURRENT = (
-    Definition("current_runs", table_sql.build_current_runs_view_sql(OF_RUNS), ("runs",)),
+    Definition("current_runs", table_sql.build_current_runs_view_sql(RUN_TABLES), ("runs",)),
     *(
         Definition(f"current_{table.name}", table_sql.build_current_view_sql(table), (table.name,))
         for table in _WITH_CURRENT
@@ -90,10 +90,13 @@ MACROS = (
     *_read_definitions("macros", "leaderboard_as_of changes_since"),
 )
 VIEWS = (*_CURRENT, *_read_definitions("views", _VIEWS))
-DEFINED = (*VIEWS[:-1], *MACROS, VIEWS[-1])
-"""All views and macros in the order of creation. Each follows those that it reads."""
+DEFINITIONS = (*VIEWS[:-1], *MACROS, VIEWS[-1])
+"""All views and macros in the order of creation. Each comes after the views and macros that it reads."""
 
-_INTERVAL_ENDS = {"low": "lower end of its 95% interval", "high": "upper end of its 95% interval"}
+_INTERVAL_ENDS = {
+    "low": "lower end of the 95% interval of the column with this name without _low",
+    "high": "upper end of the 95% interval of the column with this name without _high",
+}
 """The comments of view columns that have no other comment, by the last part of the column's name."""
 _LOADED = pa.schema(dict.fromkeys(("table", "partition", "benchmark", "model", "run_id"), pa.string()))
 _MISSING = pa.schema(
@@ -107,7 +110,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]
     The comment of a view column is in the file of the view. If it is missing there, the column inherits the comment of
     a table that the view reads. Otherwise, the comment follows from the end of the column's name.
     """
-    statements = (*map(table_sql.build_create_table_sql, tables), *(definition.sql for definition in DEFINED))
+    statements = (*map(table_sql.build_create_table_sql, tables), *(definition.sql for definition in DEFINITIONS))
     _execute_in_transaction(connection, statements)
     comments: dict[str, dict[str, str | None]] = {}
     rows = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
@@ -180,7 +183,7 @@ def fill_derived_tables(
         missing.append(row)
     connection.register("loaded_files", pa.Table.from_pylist(loaded, schema=_LOADED))
     connection.register("missing_files", pa.Table.from_pylist(missing, schema=_MISSING))
-    for derived in DERIVED:
+    for derived in DERIVED_TABLES:
         connection.execute(_read_sql("fills", derived.name))
 
 
@@ -188,7 +191,7 @@ def fill_keys_table(connection: duckdb.DuckDBPyConnection, tables: Iterable[Tabl
     """Fill the table ``keys``, which describes the key of each table.
 
     Returns:
-        The number of duplicate rows of each table that has any.
+        The number of duplicate rows, for each table that has duplicate rows.
     """
     doubled: dict[str, int] = {}
     keys: list[list[object]] = []

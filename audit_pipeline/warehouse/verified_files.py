@@ -33,7 +33,7 @@ class VerifiedFiles:
         by_table: The intact files by table, in path order.
         identities: The identities of files that a run may replace and of parts of the cache, at the time of their
             verification.
-        explained: The ledger entries of the intact files. Parts of the cache may have none.
+        explained: The ledger entries of the intact files. A part of the cache may have no entry.
         missing: The ledger entries whose file is missing or corrupt.
         left_out: The skipped files.
         unexplained: The files without a ledger entry.
@@ -89,7 +89,10 @@ class VerifiedFiles:
 
 
 def verify_files(paths: DataPaths, ledger: Ledger) -> VerifiedFiles:
-    """Compare every Parquet file with its sha256 in the ledger, and every part of the cache with that in its name."""
+    """Compare every Parquet file with its sha256 in the ledger, and every part of the cache with its file name.
+
+    The name of a part of the cache contains its sha256.
+    """
     verified = VerifiedFiles()
     entries: dict[str, dict[Path, list[Entry]]] = {}
     for entry in ledger.entries:

@@ -79,10 +79,10 @@ FAULTY = {
     "c": ("brought_example.detectors:np", "TypeError: brought_example.detectors:np is a module, not a Detector"),
     "exits": ("brought_example.exits:X", "SystemExit: no"),
     "no_default": ("brought_example.faulty:NO_DEFAULT", "ConfigError: '-1' is not a"),
-    "no_name": ("brought_example.faulty:NO_NAME", "ValueError: its name is None"),
+    "no_name": ("brought_example.faulty:NO_NAME", "ValueError: the plug-in's name is None"),
     "no_need": ("brought_example.faulty:NO_NEED", "TypeError: there is no statistic"),
     "no_text": ("brought_example.faulty:NO_TEXT", "TypeError: summary is a int"),
-    "path": ("brought_example.faulty:PATH", "ValueError: its name is '../../evil'"),
+    "path": ("brought_example.faulty:PATH", "ValueError: the plug-in's name is '../../evil'"),
     "reads": ("brought_example.faulty:READS", "TypeError: there is no statistic"),
     "twice": (
         "brought_example.detectors:LIKELY",
@@ -164,6 +164,7 @@ def test_each_unusable_plugin_is_skipped_with_one_line(tmp_path: Path) -> None:
     lines = done.stderr.splitlines()
     assert len(lines) == len(FAULTY)
     for line, (name, (_, told)) in zip(lines, FAULTY.items(), strict=True):
-        assert line.startswith(f"{name} of brought-example==1.0 (corpus_audit.detectors) is skipped ({told}")
+        skipped = f"the plug-in {name} of brought-example==1.0 (corpus_audit.detectors) is skipped"
+        assert line.startswith(f"{skipped} ({told}")
     names = [row["detector"] for row in json.loads(done.stdout)["detectors"]]
     assert {"loss", "likely_tokens"} <= set(names)

@@ -92,7 +92,8 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
         (lambda: ca.score(TEXTS, model="tiny", max_tokens=0), "max_tokens is 0. It must be at least 1."),
         (
             lambda: ca.audit(model="tiny", benchmark="made", kinds=["logit"]),
-            "kinds is 'logit'. Give a list of base, topk and logits.",
+            "kinds is 'logit', but the only kinds are base, topk and logits. Give one or more of these kinds, "
+            "separated by commas.",
         ),
         (lambda: ca.audit(model="tiny", benchmark="mode"), "made"),
         (ca.warehouse, "Audit a model first"),
@@ -193,7 +194,7 @@ def test_a_table_in_memory_is_evaluated_like_its_file(tmp_path: Path, monkeypatc
         ca.warehouse(tmp_path / "nowhere")
     with pytest.raises(TypeError, match="scores is a list"):
         ca.evaluate([0.5])  # type: ignore[arg-type]
-    with pytest.raises(ca.AuditError, match="cannot be a name"):
+    with pytest.raises(ca.AuditError, match="cannot be the name of a model or a benchmark"):
         ca.evaluate(table, benchmark="a|b")
     with pytest.warns(UserWarning, match="no column 'text'"):
         ca.evaluate(table, calibration=0, headline="first", benchmark="../b")

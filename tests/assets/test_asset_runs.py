@@ -21,7 +21,7 @@ from written import read_all
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.errors import DataError, FailedCheckError, PairsFailedError, SourceError
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.dagster.runs import run_job
 from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS
@@ -70,7 +70,7 @@ class Runner:
 
 @pytest.fixture
 def run(definitions: dg.Definitions, instance: dg.DagsterInstance, workspace: Workspace) -> Runner:
-    register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    register_partitions(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     return Runner(definitions, instance)
 
 
@@ -157,7 +157,7 @@ def test_the_split_of_every_build_is_assessed(workspace: Workspace, run: Runner)
     workspace.fetch(*made_documents(1, 40))
     shelf = {"builder": "shelf", "description": "made up", "sources": [SOURCE], "words": [8], "seed": 5}
     workspace.write_benchmarks(made=temporal([8], match={"per_side": 2}), own={**shelf, "windows_per_document": 2})
-    register(run.instance, benchmarks=["own_8"])
+    register_partitions(run.instance, benchmarks=["own_8"])
     for name in ("made_8", "own_8"):
         run_id = run("build_benchmarks", partition_key=name)
         metadata = run.materialisations(run_id)["split_quality", name]
@@ -191,7 +191,7 @@ def test_a_failed_blocking_check_stops_audits(workspace: Workspace, run: Runner)
     (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     # Nearly all is kept for calibration: one side only is left to evaluate.
     workspace.write_benchmarks(few={**LABELLED, "path": ".", "calibration_fraction": 0.9})
-    register(run.instance, benchmarks=["few_8"])
+    register_partitions(run.instance, benchmarks=["few_8"])
     with pytest.raises(FailedCheckError, match="both_classes"):
         run("build_benchmarks", partition_key="few_8")
     [failed] = run.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
@@ -287,7 +287,7 @@ def test_a_pair_without_a_built_benchmark_is_never_materialised(
 ) -> None:
     built.paths.examples("made_12").unlink()
     for asset in map(dg.AssetKey, ("token_statistics", "extraction")):
-        with pytest.raises(DataError, match=r"the benchmark made_12 has not been built yet: materialise `benchmark`"):
+        with pytest.raises(DataError, match=r"the benchmark made_12 has not been built yet. Build it first"):
             run("audit_pairs", partition_key="made_12|one", selection=[asset])
         assert not instance.get_materialized_partitions(asset)
     with pytest.raises(PairsFailedError, match=r"1 of 2 pairs failed.*made_12 has not been built yet"):

@@ -31,7 +31,7 @@ from audit_pipeline.extras.controls.config import load_controls
 from audit_pipeline.extras.controls.draw import compute_control_version
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.dagster.audit import prepare_scope
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.dagster.runs import Runner, run_job
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.control_files import read_control
@@ -156,7 +156,7 @@ def prepared(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
     train(instance)
     workspace.build("known")
     workspace.build("made")
-    register(instance, benchmarks=["known_12", "made_8"], models=["exposed", "one"])
+    register_partitions(instance, benchmarks=["known_12", "made_8"], models=["exposed", "one"])
     return workspace
 
 
@@ -191,7 +191,7 @@ def test_pairs_of_another_control_are_not_applicable_and_cost_no_pass(
     for asset in ("scores", "evaluations", "extraction"):
         run_job(job, instance, partition_key="known_12|one", selection=[dg.AssetKey(asset)])
         assert read_grid(instance, asset)[1] == set()
-    register(instance, models=["two"])
+    register_partitions(instance, models=["two"])
     with pytest.raises(DataError, match=r"there are no scores of made_8\|two yet.*select scores"):
         run_job(job, instance, partition_key="made_8|two", selection=[dg.AssetKey("evaluations")])
 

@@ -24,7 +24,7 @@ from audit_pipeline.errors import (
 )
 from audit_pipeline.extras.servers.client import RefusedError
 from audit_pipeline.pipeline.dagster import partition_step
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.dagster.runs import run_job
 from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.pipeline.stage import StageResult, StageRun
@@ -43,7 +43,7 @@ FailWith = Callable[[Exception, int], list[int]]
 @pytest.fixture(autouse=True)
 def registered(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Register every pair as a partition, and remove the waits between attempts."""
-    register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    register_partitions(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     monkeypatch.setattr(
         partition_step, "run_with_retries", partial(partition_step.run_with_retries, sleep=lambda seconds: None)
     )

@@ -8,10 +8,10 @@ from made_workspace import Workspace, count_loads, made_documents
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.dagster.runs import Runner, UpdateOutcome, run_job, update
 from audit_pipeline.pipeline.plan import Planner, find_pair_state
-from audit_pipeline.pipeline.registry import OF_MODELS, STAGES
+from audit_pipeline.pipeline.registry import MODEL_STAGES, STAGES
 from audit_pipeline.pipeline.stage import PAIR
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.files import read_table
@@ -38,14 +38,14 @@ def audited_with(workspace: Workspace) -> Workspace:
 
 
 def audit(definitions: dg.Definitions, instance: dg.DagsterInstance) -> None:
-    register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    register_partitions(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     job = definitions.resolve_job_def("audit_pairs")
     run_job(job, instance, partition_range=(PAIRS[0].partition, PAIRS[1].partition))
 
 
 def reasons(workspace: Workspace) -> set[str | None]:
     """Return the reasons why pairs have to be audited again. There is none if all are done."""
-    of_pairs = [stage for stage in OF_MODELS if stage.dimensions == PAIR]
+    of_pairs = [stage for stage in MODEL_STAGES if stage.dimensions == PAIR]
     there = look(workspace)
     made = there.plan(Scope(pairs=tuple(PAIRS)), of_pairs)
     states = {find_pair_state(of_pairs, made, there.get_product_state, pair) for pair in PAIRS}
@@ -63,7 +63,7 @@ def count(
 ) -> UpdateOutcome:
     """Count the tokens that an audit of the model needs."""
     runner = Runner(definitions.resolve_job_def, instance, workspace.paths, told.append)
-    return update(Scope(models=("one",)), OF_MODELS, lambda: look(workspace), runner)
+    return update(Scope(models=("one",)), MODEL_STAGES, lambda: look(workspace), runner)
 
 
 def statuses(workspace: Workspace, pair: Pair) -> dict[str, set[str]]:
@@ -129,7 +129,7 @@ def test_tokens_are_counted_once_and_a_new_table_makes_the_pairs_stale(
 def test_a_missing_corpus_is_an_error_with_its_path(
     definitions: dg.Definitions, instance: dg.DagsterInstance, audited_with: Workspace
 ) -> None:
-    register(instance, models=["one"])
+    register_partitions(instance, models=["one"])
     entry = {"path": "./nowhere", "language": "en", "licence": "CC0-1.0"}
     audited_with.write_config("references", {"references": {"sotu": entry}})
     [error] = count(audited_with, definitions, instance, []).errors.values()

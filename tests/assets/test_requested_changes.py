@@ -26,15 +26,15 @@ from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_pro
 from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.pipeline.dagster.locks import mark_audit_running
 from audit_pipeline.pipeline.dagster.observed_inputs import observe_before_run
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.registry import get_stage
 from audit_pipeline.pipeline.stage import Product
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.ledger import read_ledger
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors", "no_report")
-OF_PAIRS = "evaluations+scores+token_statistics"
-OF_BENCHMARKS = "benchmark+split_quality"
+PAIR_STAGES = "evaluations+scores+token_statistics"
+BENCHMARK_STAGES = "benchmark+split_quality"
 
 
 def of_all_pairs(assets: str) -> dict[str, str]:
@@ -60,8 +60,8 @@ def audited_once(
                 automation = Automation(instance)
                 automation.observe()
                 for name in ("made_8", "made_12"):
-                    assert automation.run(OF_BENCHMARKS.split("+"), name)
-                assert automation.run(OF_PAIRS.split("+"), "made_8|one..made_12|two")
+                    assert automation.run(BENCHMARK_STAGES.split("+"), name)
+                assert automation.run(PAIR_STAGES.split("+"), "made_8|one..made_12|two")
                 assert automation.tick() == {}
         yield made.root, automation.evaluation_cursor
 
@@ -93,7 +93,7 @@ def change_weights(workspace: Workspace, model: str) -> None:
 
 
 def test_an_existing_workspace_is_not_audited_at_the_first_ticks(built: Workspace, automation: Automation) -> None:
-    register(automation.instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
+    register_partitions(automation.instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     assert automation.evaluate() == []
     assert automation.tick() == {}
     assert automation.tick() == {}
@@ -106,7 +106,7 @@ def test_other_weights_request_one_run_over_the_models_column(built: Workspace, 
         "made_8|two": ["model_files"],
         "made_12|two": ["model_files"],
     }
-    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == {"made_8|two..made_12|two": PAIR_STAGES}
     assert find_stale(audited.instance, "token_statistics") == {}
     assert audited.count("evaluations")["made_8|two"] == 2
     assert audited.tick() == {}
@@ -115,9 +115,9 @@ def test_other_weights_request_one_run_over_the_models_column(built: Workspace, 
 def test_an_edited_entry_requests_its_benchmark_and_then_its_pairs(built: Workspace, audited: Automation) -> None:
     built.write_benchmarks(made=temporal([8, 12], member_before=date(2021, 6, 1)))
     audited.observe()
-    assert audited.tick() == {"made_8": OF_BENCHMARKS, "made_12": OF_BENCHMARKS}
+    assert audited.tick() == {"made_8": BENCHMARK_STAGES, "made_12": BENCHMARK_STAGES}
     assert set(find_stale(audited.instance, "token_statistics")) == set(audited.count("scores"))
-    assert audited.tick() == of_all_pairs(OF_PAIRS)
+    assert audited.tick() == of_all_pairs(PAIR_STAGES)
     assert audited.tick() == {}
     built.write_benchmarks(made=temporal([8, 12], member_before=date(2021, 6, 1), description="in other words"))
     assert audited.tick() == {}
@@ -125,12 +125,12 @@ def test_an_edited_entry_requests_its_benchmark_and_then_its_pairs(built: Worksp
 
 def test_documents_that_changed_request_the_benchmarks_that_take_them(built: Workspace, audited: Automation) -> None:
     built.fetch(*made_documents(3, 40))
-    assert audited.request() == {"made_8": OF_BENCHMARKS, "made_12": OF_BENCHMARKS}
+    assert audited.request() == {"made_8": BENCHMARK_STAGES, "made_12": BENCHMARK_STAGES}
 
 
 def test_pairs_of_a_benchmark_that_failed_a_check_are_not_requested(built: Workspace, audited: Automation) -> None:
     built.write_benchmarks(made=temporal([8, 12]), other=temporal([16]))
-    assert audited.tick() == {"other_16": OF_BENCHMARKS}
+    assert audited.tick() == {"other_16": BENCHMARK_STAGES}
     manifest = built.paths.benchmark_manifest("other_16")
     content = read_json(manifest)
     content["checks"][0] |= {"blocking": True, "passed": False}
@@ -186,8 +186,8 @@ def read_check(instance: dg.DagsterInstance, asset: str, check: str) -> Any:
 
 def test_a_new_benchmark_is_built_and_its_pairs_are_audited(built: Workspace, audited: Automation) -> None:
     built.write_benchmarks(made=temporal([8, 12]), other=temporal([16]))
-    assert audited.tick() == {"other_16": OF_BENCHMARKS}
-    assert audited.tick() == {"other_16|one..other_16|two": OF_PAIRS}
+    assert audited.tick() == {"other_16": BENCHMARK_STAGES}
+    assert audited.tick() == {"other_16|one..other_16|two": PAIR_STAGES}
     assert audited.tick() == {}
 
 
@@ -200,8 +200,8 @@ def test_sources_that_were_never_fetched_come_before_their_benchmark(
     assert automation.tick() == {}, "what was missing before is audited by hand once"
     workspace.write_benchmarks(waiting=waiting, made=temporal([8]))
     assert automation.tick() == {"": f"documents/{SOURCE}"}
-    assert automation.tick() == {"made_8": OF_BENCHMARKS}
-    assert automation.tick() == {"made_8|one..made_8|two": OF_PAIRS}
+    assert automation.tick() == {"made_8": BENCHMARK_STAGES}
+    assert automation.tick() == {"made_8|one..made_8|two": PAIR_STAGES}
     assert automation.tick() == {}
 
 
@@ -213,7 +213,7 @@ def test_other_settings_of_a_source_request_its_documents(built: Workspace, audi
 def test_a_new_model_is_audited_in_one_run(built: Workspace, audited: Automation) -> None:
     models = read_models(built)
     built.write_models(**models, three=models["one"])
-    assert audited.request() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert audited.request() == {"made_8|three..made_12|three": PAIR_STAGES}
 
 
 def test_a_later_version_of_code_requests_its_cells_and_those_downstream(built: Workspace, audited: Automation) -> None:
@@ -239,12 +239,12 @@ def test_a_failed_pair_is_requested_again_when_an_input_changes(
     built.write_models(**models, three=models["one"])
     with monkeypatch.context() as patch:
         patch.setattr(token_statistics, "run_passes", fail_once)
-        assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+        assert audited.tick() == {"made_8|three..made_12|three": PAIR_STAGES}
     assert "made_8|three" not in audited.count("token_statistics")
     assert audited.tick() == {}
     assert audited.tick() == {}
     built.write_models(**models, three={**models["one"], "start_token_policy": "tokenizer"})
-    assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert audited.tick() == {"made_8|three..made_12|three": PAIR_STAGES}
     assert audited.count("evaluations")["made_8|three"] == 1
 
 
@@ -254,7 +254,7 @@ def test_cells_that_are_current_in_the_ledger_are_not_made_again(
     built.write_models(**read_models(built), three={"path": tiny_folder("phi3")})
     built.audit("three", "made_8")
     write_card(built.model("three"), built.paths)
-    assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert audited.tick() == {"made_8|three..made_12|three": PAIR_STAGES}
     lines = Counter(entry.partition for entry in read_ledger(built.paths).entries if entry.table == "evaluations")
     assert (lines["made_8|three"], lines["made_12|three"]) == (1, 1), "the pair that was audited was not made again"
     wanted = dg.AssetRecordsFilter(dg.AssetKey("evaluations"), asset_partitions=["made_8|three"])
@@ -278,9 +278,9 @@ def test_a_change_during_a_run_is_requested_after_it(
     change_weights(built, "two")
     with monkeypatch.context() as patch:
         patch.setattr(token_statistics, "run_passes", change_meanwhile)
-        assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+        assert audited.tick() == {"made_8|two..made_12|two": PAIR_STAGES}
     assert set(find_stale(audited.instance, "token_statistics")) == {"made_8|two", "made_12|two"}
-    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == {"made_8|two..made_12|two": PAIR_STAGES}
     assert find_stale(audited.instance, "token_statistics") == {}
     assert audited.tick() == {}
 
@@ -290,23 +290,23 @@ def test_other_weights_of_a_reference_model_request_its_pairs_and_those_it_is_co
 ) -> None:
     models = read_models(built)
     built.write_models(one=models["one"], two={**models["two"], "reference_model": "one"})
-    assert audited.tick() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert audited.tick() == {"made_8|two..made_12|two": PAIR_STAGES}
     assert audited.tick() == {}
     change_weights(built, "one")
-    assert audited.request() == of_all_pairs(OF_PAIRS)
+    assert audited.request() == of_all_pairs(PAIR_STAGES)
 
 
 def test_nothing_is_requested_while_another_audit_runs(built: Workspace, audited: Automation) -> None:
     change_weights(built, "two")
     with mark_audit_running(built.paths):
         assert audited.tick() == {}
-    assert audited.request() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert audited.request() == {"made_8|two..made_12|two": PAIR_STAGES}
 
 
 def test_a_partition_that_nobody_asks_for_is_not_requested(built: Workspace, audited: Automation) -> None:
-    register(audited.instance, benchmarks=["gone_8"], models=["gone"])
+    register_partitions(audited.instance, benchmarks=["gone_8"], models=["gone"])
     change_weights(built, "two")
-    assert audited.request() == {"made_8|two..made_12|two": OF_PAIRS}
+    assert audited.request() == {"made_8|two..made_12|two": PAIR_STAGES}
 
 
 def test_an_unreadable_file_ends_the_tick_and_changes_nothing(built: Workspace, audited: Automation) -> None:
@@ -329,7 +329,7 @@ def test_a_broken_entry_is_named_and_stops_no_other(built: Workspace, audited: A
     said = audited.observe()
     assert "model two: " in said
     assert "family gone: unknown key 'member_befor'; did you mean member_before?" in said
-    assert audited.tick() == {"made_8|three..made_12|three": OF_PAIRS}
+    assert audited.tick() == {"made_8|three..made_12|three": PAIR_STAGES}
     built.write_models(**models, three=models["one"])
     assert audited.request() == {}, "the corrected entry is the same model"
 

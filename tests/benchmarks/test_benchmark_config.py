@@ -120,10 +120,10 @@ def test_an_unknown_name_lists_similar_names(tmp_path: Path, monkeypatch: pytest
     ("old", "new", "told"),
     [
         ("seed: 1", "sede: 1", "notes: unknown key 'sede'; did you mean seed"),
-        ("words: [32, 64]", "words: [32, 32]", "notes: words: a value occurs twice"),
+        ("words: [32, 64]", "words: [32, 32]", "notes: words: must be a list without duplicates"),
         ("nonmember_from: 2025-01-01", "nonmember_from: 2021-12-31", "notes: nonmember_from 2021-12-31 is before"),
         ("member_before: 2022-01-01", "member_before: soon", "notes: member_before: .*'soon'"),
-        ("sources: [made]", "sources: [made, made]", "notes: sources: a value occurs twice"),
+        ("sources: [made]", "sources: [made, made]", "notes: sources: must be a list without duplicates"),
         (
             "builder: temporal",
             "builder: random",
@@ -135,9 +135,9 @@ def test_an_unknown_name_lists_similar_names(tmp_path: Path, monkeypatch: pytest
         ("seed: 1", "seed: 1\n    seed: 2", "key 'seed' occurs twice"),
         ("  notes:", '  "a|b":', r"family a\|b: the name of a family may contain only"),
         ("  notes:", f"  {'n' * 58}:", "family n+: .* takes 61 bytes, but .* 60 bytes"),
-        ("seed: 1", "seed: 1\n    combined: [loss, loss]", "notes: combined: a value occurs twice"),
+        ("seed: 1", "seed: 1\n    combined: [loss, loss]", "notes: combined: must be a list without duplicates"),
         ("builder: temporal", "builder: temproal", "notes: builder: must be .*; did you mean temporal"),
-        ("benchmarks:", "families:", "must have one key, 'benchmarks'"),
+        ("benchmarks:", "families:", "must have exactly one key, 'benchmarks'"),
         ("benchmarks:", "benchmarks: [", "cannot be read"),
     ],
 )

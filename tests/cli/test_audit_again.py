@@ -158,7 +158,7 @@ def test_a_lost_finding_is_reported_and_made_again(audited_copy: Workspace, tabl
         file.write_bytes(bytes(content))
         report = audited_copy.run("report")
         told(report)
-        assert f"skipped a damaged file of the table {table}: made_8|tiny (run " in report.stderr
+        assert f"skipped a damaged file of the table {table} (made_8|tiny, run " in report.stderr
         page = model_page_path(audited_copy.paths.reports, "tiny").read_text(encoding="utf-8")
         assert "partition is not as written" in page
     because = f"a file of its {'scores' if table == 'scores' else 'evaluations'} is damaged or missing"

@@ -96,7 +96,7 @@ def test_missing_parts_of_a_source_and_skipped_rows_are_reported(workspace: Work
     workspace.hold(*made_documents(2, 40, ["alder"]), missing=[MissingPart("birch", "no route to host", "birch")])
     result = workspace.run("benchmarks", "--build", "made_8")
     told(result)
-    assert f"• missing from {SOURCE}: birch: no route to host" in result.stderr.splitlines()
+    assert f"• {SOURCE}: birch could not be fetched: no route to host" in result.stderr.splitlines()
 
     rows = [{"input": made_text(f"row {place}", 8), "label": place % 2} for place in range(4)]
     lines = [*map(json.dumps, rows), "{broken", json.dumps({"input": "too short", "label": 1})]
@@ -105,7 +105,7 @@ def test_missing_parts_of_a_source_and_skipped_rows_are_reported(workspace: Work
     result = workspace.run("benchmarks", "--build", "rows")
     told(result)
     [line] = [line for line in result.stderr.splitlines() if "skipped" in line]
-    assert line.startswith("• skipped in rows_8: 2 row(s), the first Rows.jsonl:5: broken JSON")
+    assert line.startswith("• rows_8: 2 row(s) were skipped, the first is Rows.jsonl:5: broken JSON")
 
 
 def test_a_dry_run_runs_nothing_and_prints_the_cost(audited: Workspace) -> None:

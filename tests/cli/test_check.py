@@ -176,14 +176,14 @@ def test_a_dry_run_creates_no_workspace_and_suggests_the_instrument_check(
     assert f"cd '{folder}/my check' && corpus-audit control instrument_check" in result.stdout
     assert "  0 (0.txt)" in result.stdout
     assert "To run: " in result.stdout
-    assert "time about" in result.stdout
+    assert "Time without loading the model: about" in result.stdout
 
 
 def test_short_rows_are_reported_as_too_short_for_extraction(folder: Path, check: Check) -> None:
     (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
     shown = check("rows.csv", "--model", "tiny", "--dry-run").stdout
     assert "12 of 12 documents are too short for extraction" in shown
-    assert "search the documents for passages" not in shown
+    assert "for the search for passages" not in shown
 
 
 def test_documents_newer_than_the_model_are_suggested_as_held_out(folder: Path, check: Check) -> None:
@@ -206,7 +206,7 @@ def test_unusable_arguments_are_an_error_in_one_line_and_create_nothing(folder: 
             ["books", "--held-out", "books/0.txt", "--exchangeable", "--held-out-because", "newer"],
             "--exchangeable contradicts --held-out-because newer",
         ),
-        (["books", "--held-out", "books/0.txt"], "the same text is audited and held-out at once"),
+        (["books", "--held-out", "books/0.txt"], "the same text is in the audited files and in the held-out files"),
         (["rows.csv", "--text-column", "tekst"], "tekst"),
     ):
         result = check(*arguments, "--model", "tiny")

@@ -59,7 +59,7 @@ def test_models_and_benchmarks_are_listed(audited: Workspace) -> None:
     assert (rows["other_10"]["built"], rows["other_10"]["members"]) == (False, None)
     unbuilt = "the benchmark other_10 is configured, but not built. Build it: corpus-audit benchmarks --build other_10"
     assert error_of(audited.run("items", "--benchmark", "other_10")) == unbuilt
-    assert "Enter the name of one benchmark" in error_of(audited.run("items", "--benchmark", "made_8,other_10"))
+    assert "Give the name of one benchmark" in error_of(audited.run("items", "--benchmark", "made_8,other_10"))
 
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
@@ -169,8 +169,8 @@ def test_dev_names_an_unusable_port_and_starts_nothing(workspace: Workspace) -> 
         for options, problem in (
             (("--port", taken), f"The UI cannot listen on 127.0.0.1:{taken}"),
             (("--port", free, "--report-port", taken), f"The report cannot listen on 127.0.0.1:{taken}"),
-            (("--port", free, "--report-port", free), f"The report needs a port other than {free}"),
-            (("--port", 65535), "The report needs a port other than 65535"),
+            (("--port", free, "--report-port", free), f"The report cannot use port {free}"),
+            (("--port", 65535), "The report cannot use port 65536"),
         ):
             result = workspace.run("dev", *map(str, options))
             assert result.exit_code == 2

@@ -106,7 +106,7 @@ def test_init_creates_a_workspace_and_overwrites_nothing(tmp_path: Path, monkeyp
     (mine / "config" / "models.yaml").write_text("mine")
     again = CliRunner().invoke(main, ["init", "mine"])
     assert again.exit_code == 2
-    assert again.stderr == f"Error: {mine}/config exists already and is not overwritten. Choose another folder.\n"
+    assert again.stderr == f"Error: {mine}/config already exists, and is not overwritten. Choose another folder.\n"
     assert (mine / "config" / "models.yaml").read_text() == "mine"
 
 

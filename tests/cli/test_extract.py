@@ -212,5 +212,5 @@ def test_a_dry_run_with_workers_says_what_is_not_known_here(extract: Extract) ->
     planned = extract("--dry-run", "--engine", "ray", "--workers", "3", "--device", "cuda")
     assert planned.exit_code == 0, planned.stderr
     assert "Estimated time: not known" in planned.stdout
-    assert "on a Ray cluster, with 3 workers. The time is not known" in planned.stdout
+    assert "on a Ray cluster, with 3 workers. It is not known how long this takes" in planned.stdout
     assert "The weights take" not in planned.stdout

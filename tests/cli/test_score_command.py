@@ -185,8 +185,9 @@ def test_detectors_without_scores_and_the_warning_on_the_best_of_several(score: 
         " benchmark of the texts in config/benchmarks.yaml, and audit it."
     ]
     several = score(file, "--detectors", "loss,zlib")
-    assert "The best of several looks better than it is. Choose the detector that you quote beforehand." in told(
-        several
+    assert (
+        "The best of several looks better than it is. Choose the detector that you report before you see any result."
+        in told(several)
     )
     assert "scored no text" not in several.stderr
 
@@ -200,7 +201,7 @@ def test_the_blind_control_is_run_by_the_line_that_is_printed(
     assert shlex.split(line)[:6] == ["corpus-audit", "evaluate", "--scores", str(out), "--texts", str(file)]
     assert "blind control, which never sees the model: AUROC 0." in told(workspace.run(*shlex.split(line)[1:]))
     few = write_rows(tmp_path / "few.jsonl", rows[:199])
-    assert "was not run: it requires 200 labelled texts" in told(score(few, *options))
+    assert "was not run. It requires at least 200 labelled texts, and the file has 199." in told(score(few, *options))
 
 
 def test_the_grid_and_what_is_set(score: Score, out: Path, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_an_impossible_evaluation_is_one_line_and_loses_nothing(tmp_path: Path) 
     for arguments, problem in (
         (("--scores", tmp_path / "none.parquet"), "none.parquet"),
         (("--scores", tmp_path), "is a directory"),
-        (("--scores", file, "--out", other), "has other content"),
+        (("--scores", file, "--out", other), "has files that were not written by corpus-audit evaluate"),
         (("--scores", file, "--model", "a|b"), "contains '|'"),
         (("--scores", file, "--calibration", "1.5"), "share for calibration"),
     ):

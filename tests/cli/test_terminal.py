@@ -25,7 +25,7 @@ from rich.text import Text
 from audit_pipeline.cli import main
 from audit_pipeline.cli.audit_output import show_findings
 from audit_pipeline.cli.main_command import _EXIT_CODES
-from audit_pipeline.cli.output import format_latex, format_markdown, format_printable_setting
+from audit_pipeline.cli.output import format_latex, format_markdown, format_setting_with_title
 from audit_pipeline.detectors.registry import ORIGINS, REGISTRY
 from audit_pipeline.pipeline import console, progress
 from audit_pipeline.pipeline.console import (
@@ -34,9 +34,9 @@ from audit_pipeline.pipeline.console import (
     print_message,
     print_result,
     print_step,
-    quietly,
     report_slow_work,
     show_progress,
+    suppress_progress,
 )
 from audit_pipeline.pipeline.progress import progress_bar
 from audit_pipeline.token_statistics.run import Progress
@@ -111,7 +111,7 @@ def test_a_pipe_gets_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]
 def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
-    with quietly(), collect_output(as_json=False):
+    with suppress_progress(), collect_output(as_json=False):
         print_step("counting")
         clock[0] += 20
         show_progress("half")
@@ -127,7 +127,7 @@ def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
 
 
 def test_quiet_draws_nothing_on_a_terminal(screen: io.StringIO, clock: list[float]) -> None:
-    with quietly():
+    with suppress_progress():
         print_step("counting")
         with progress_bar("model") as show:
             show(HALF)
@@ -181,7 +181,7 @@ def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
     assert "long_name_of_a_benchmark_128: 100 members, 100 non-members" in lines
-    assert "dc_pdd scored 98 + 100 of these texts" in lines
+    assert "dc_pdd scored only 98 of the members and 100 of the non-members" in lines
     [loss] = [line for line in lines if line.startswith("loss")]
     assert loss.split() == ["loss", "1.000", "[1.000,", "1.000]", "100%", "[100,", "100]", "100%", "[100,", "100]"]
     [lowercase] = [line for line in lines if line.startswith("lowercase")]
@@ -207,7 +207,7 @@ def test_without_a_headline_the_table_has_one_part(screen: io.StringIO, answer: 
 
 def test_without_known_members_the_detectors_are_only_details(screen: io.StringIO) -> None:
     show_findings("made", FINDINGS, UNLABELLED)
-    assert plain(screen) == "\n4 detectors were run. To compare the others with loss, add --details.\n"
+    assert plain(screen) == "\n4 detectors were run. To compare loss with the other detectors, add --details.\n"
     show_findings("made", FINDINGS, UNLABELLED, details=True)
     shown = plain(screen)
     assert "member" not in shown
@@ -262,7 +262,7 @@ def test_every_detector_of_this_package_has_a_printable_name() -> None:
     assert all(titles)
     assert len(set(titles)) == len(titles)
     row = {"detector": "score_of_mine", "parameters": {}}
-    assert format_printable_setting(row) == "score_of_mine"
+    assert format_setting_with_title(row) == "score_of_mine"
 
 
 # The command itself.

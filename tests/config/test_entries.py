@@ -54,10 +54,10 @@ def test_every_problem_has_its_file_its_line_its_key_and_a_hint(many: Entries[Mo
         ":8: model wrong: key 'package.file' is missing: name of the .gguf file inside the package",
         ":6: model wrong: dtype: must be 'float32', 'bfloat16' or 'float16', not 'float23'; did you mean float32?",
         ":7: model wrong: window: must be greater than or equal to 2, not 1",
-        ":12: model twice: key 'twice' occurs twice",
+        ":12: model twice: key 'twice' occurs twice; rename or remove one of them",
         ":13: model dated: release_date: must be a valid date or datetime, month value is outside expected "
         "range of 1-12, not '2024-13-45'",
-        ":14: model bare: the entry has no keys",
+        ":14: model bare: the entry has no keys; add its keys below its name",
     ]
 
 

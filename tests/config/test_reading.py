@@ -29,7 +29,7 @@ def written(folder: Path, content: str) -> Path:
         ("a: !!python/object/apply:os.system [echo]", ":1: .*could not determine a constructor"),
         ("a: &a [*a]", "found unconstructable recursive node"),
         ("a: 1\n---\na: 2", "expected a single document"),
-        ("- a", ":1: must have sections by name"),
+        ("- a", ":1: the file must have one key per section"),
         ("a: {}\na: {}", ":2: key 'a' occurs twice"),
     ],
 )
@@ -53,7 +53,7 @@ def test_a_repeated_key_breaks_its_own_entry_alone(tmp_path: Path, content: str)
     entries = FILE.read_file(written(tmp_path, f"{content}\ngood: [1]\n"))
     assert dict(entries) == {"good": [1]}
     [problem] = entries.problems
-    assert str(problem).endswith("occurs twice")
+    assert str(problem).endswith("occurs twice; rename or remove one of them")
     assert problem.line == content.count("\n") + 1
 
 

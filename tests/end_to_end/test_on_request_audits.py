@@ -46,10 +46,10 @@ def test_an_unlabelled_benchmark_has_scores_without_metrics_and_names_bad_files(
 
     result = workspace.run("audit", "--model", "tiny", "--benchmark", "shelf_10")
     assert result.exit_code == 0, result.output
-    assert "• missing from local_files: café.txt: " in result.stderr
+    assert "• local_files: café.txt could not be fetched: " in result.stderr
     assert "invalid UTF-8 at byte 7" in result.stderr
-    [line] = [line for line in result.stderr.splitlines() if line.startswith("• skipped in local_files")]
-    assert line.startswith("• skipped in local_files: 3, the first books.jsonl#")
+    [line] = [line for line in result.stderr.splitlines() if "were skipped" in line]
+    assert line.startswith("• local_files: 3 part(s) were skipped, the first is books.jsonl#")
     assert "shelf_10: No conclusion: there are no comparison documents." in result.stdout
     assert "59 comparison documents are needed for a single document to score high" in result.stdout
 

@@ -64,7 +64,7 @@ def test_the_example_of_an_endpoint_in_models_yaml_is_valid(tmp_path: Path) -> N
         (f"models:\n  {'é' * 31}: {{hub: a/b}}", ["only 158 bytes", "takes 186"]),
         (
             "models:\n  a...b: {hub: a/b}",
-            ["cannot be the name of a model. A name is not empty and contains no '|', no '...'"],
+            ["cannot be the name of a model. Choose a name that is not empty and contains no '|', no '...'"],
         ),
         ("models:\n  m: {hub: a/b, stride: 0}", ["m", "stride"]),
         ("models:\n  m: {hub: a/b, devices: all}", ["m", "devices"]),

@@ -428,7 +428,7 @@ PAIRED = on_both_sides(20, 40)
         ),
         (
             [{"score": float(n), "label": n % 2, "split": "calibration"} for n in range(4)],
-            "The file's column 'split' leaves only one side to evaluate",
+            "By the file's column 'split', only one side is evaluated",
         ),
         (on_both_sides(240), "480 texts are both member and non-member"),
         (PAIRED[:40] + [{**row, "label": 0} for row in PAIRED[40:]], "the 40 texts with a score are 40 non-members"),
@@ -510,7 +510,10 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     right = evaluate(kept(tmp_path / "right.parquet", shelf()))
     assert "right: 5 of 10 documents score high: worth a closer look." in right.stdout
     assert "Whether a high score is a sign of training cannot be checked" in right.stdout
-    assert "at least as many texts as the document. At least 410 of 430 qualified. Thresholds" in right.stdout
+    assert (
+        "at least as many texts as the document. For each document, at least 410 of 430 calibration documents "
+        "qualified. Thresholds" in right.stdout
+    )
     section = report_of(tmp_path / "right_findings")["evidence"][0]
     assert (section["shelf"][0]["n_calibration_groups"], section["shelf"][0]["n_calibration_groups_in_all"]) == (
         410,

@@ -129,7 +129,7 @@ def test_a_models_entry_is_taken_along_with_its_reference_model_and_whole_paths(
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ("taught", ConfigError, "was trained by a control"),
+        ("taught", ConfigError, "is a model of a control"),
         ("biig", ModelError, "did you mean big"),
         ("./nowhere", ModelError, "does not exist"),
     ],

@@ -99,7 +99,7 @@ def test_a_dead_run_is_marked_and_the_next_audit_uses_the_cache(
     parts = workspace.parts()
     result = workspace.run("audit", "--model", "one", "--benchmark", "made", "--again")
     assert result.exit_code == 0, result.output
-    assert "1 run(s) on this machine had no process any more" in result.stderr
+    assert "marked 1 dead run(s) of this machine, whose process has ended, as failed" in result.stderr
     assert len(re.findall(r"made_\d+\|one: \d+ texts from the cache, 0 computed", result.stderr)) == 2
     assert workspace.parts() == parts
     [(status,)] = postgres.query(audited.database, f"SELECT status FROM runs WHERE run_id = '{dead}'")

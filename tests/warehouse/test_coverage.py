@@ -80,8 +80,8 @@ def test_a_new_model_and_a_new_benchmark(live: Audited) -> None:
     write_config(live.config, [*MODELS, "new"], **families, more=make_family("notes", 8))
     unbuilt = ("missing", "benchmark more_8: it has not been built")
     assert live.changed() == {
-        ("new", "notes_32"): ("missing", "never audited"),
-        ("new", "speeches_64"): ("missing", "never audited"),
+        ("new", "notes_32"): ("missing", "it was never audited"),
+        ("new", "speeches_64"): ("missing", "it was never audited"),
         **{(model, "more_8"): unbuilt for model in (*MODELS, "new")},
     }
 

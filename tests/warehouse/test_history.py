@@ -13,7 +13,7 @@ from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables.sql import quote_literal
 from audit_pipeline.warehouse.query import query_warehouse
-from audit_pipeline.warehouse.schema import OF_RUNS
+from audit_pipeline.warehouse.schema import RUN_TABLES
 
 from .decided import NEW_MODEL, OF_PAIR, OLD_MODEL, write_chain
 
@@ -26,7 +26,9 @@ def changes(
     return {row["detector"]: row for row in query_warehouse(paths.warehouse, f"FROM {view} {where}").to_pylist()}
 
 
-@pytest.mark.parametrize("table", [table.name for table in OF_RUNS if table.current and table.name != "pair_answers"])
+@pytest.mark.parametrize(
+    "table", [table.name for table in RUN_TABLES if table.current and table.name != "pair_answers"]
+)
 def test_as_of_macros_return_the_rows_of_that_moment(built: Folder, table: str) -> None:
     """The pair's first run ended on 1 March 2026 at nine, its second a day later (scores four minutes before)."""
 

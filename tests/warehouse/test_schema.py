@@ -14,7 +14,7 @@ from audit_pipeline.store.files import read_parquet, write_table
 from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse import schema
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
-from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINED, DERIVED, MACROS, OF_RUNS, list_tables
+from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINITIONS, DERIVED_TABLES, MACROS, RUN_TABLES, list_tables
 
 FOLDER = Path(schema.__file__).with_name("sql")
 EVERY = list_tables(include_text=True)
@@ -66,10 +66,12 @@ def test_everything_is_commented(warehouse: Path) -> None:
 
 
 def test_every_sql_file_is_used_once() -> None:
-    generated = {f"current_{table.name}" for table in OF_RUNS if table.current} | {"current_runs"}
-    generated |= {f"{table.name}_as_of" for table in OF_RUNS if table.current}
-    used = [f"fills/{table.name}.sql" for table in DERIVED]
-    used += [f"{'macros' if one in MACROS else 'views'}/{one.name}.sql" for one in DEFINED if one.name not in generated]
+    generated = {f"current_{table.name}" for table in RUN_TABLES if table.current} | {"current_runs"}
+    generated |= {f"{table.name}_as_of" for table in RUN_TABLES if table.current}
+    used = [f"fills/{table.name}.sql" for table in DERIVED_TABLES]
+    used += [
+        f"{'macros' if one in MACROS else 'views'}/{one.name}.sql" for one in DEFINITIONS if one.name not in generated
+    ]
     assert sorted(used) == sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.sql"))
 
 

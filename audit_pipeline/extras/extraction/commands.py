@@ -291,7 +291,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
     with audit.open_runner(definitions, paths, console.print_step) as (plain, _):
         runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)
-        partitions.register(runner.instance, models=[entry.name])
+        partitions.register_partitions(runner.instance, models=[entry.name])
         audit.prepare_scope(
             Scope((spec.name,)), runner, audit.resolve_relative_cutoffs([spec], paths, console.print_step)
         )

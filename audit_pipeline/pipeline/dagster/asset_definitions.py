@@ -57,7 +57,7 @@ def group_stages() -> list[list[Stage]]:
     return list(groups.values())
 
 
-def name_step(stage: Stage) -> str:
+def build_step_name(stage: Stage) -> str:
     """Return the name of the step that makes a partitioned stage."""
     return f"{stage.job.name}_step"
 
@@ -74,7 +74,7 @@ def build_op_config(options: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         if name in unpartitioned:
             ops[name] = {"config": dict(stage_options)}
         else:
-            ops.setdefault(name_step(get_stage(name)), {"config": {}})["config"][name] = dict(stage_options)
+            ops.setdefault(build_step_name(get_stage(name)), {"config": {}})["config"][name] = dict(stage_options)
     return ops
 
 
@@ -91,7 +91,7 @@ def _build_partition_step(stages: Sequence[Stage]) -> dg.AssetsDefinition:
         checks += _build_check_specs(stage, dg.AssetKey(stage.name), partitions)
 
     @dg.multi_asset(
-        name=name_step(stages[0]),
+        name=build_step_name(stages[0]),
         specs=specs,
         check_specs=checks,
         partitions_def=partitions,
@@ -307,7 +307,7 @@ def _build_step_config(stages: Sequence[Stage]) -> type[dg.Config]:
             fields[stage.name] = (config, config())
     if not fields:
         return dg.Config
-    name = "".join(map(str.title, name_step(stages[0]).split("_")))
+    name = "".join(map(str.title, build_step_name(stages[0]).split("_")))
     return create_model(f"{name}Config", __base__=dg.Config, **fields)
 
 

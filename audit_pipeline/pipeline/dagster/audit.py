@@ -27,12 +27,12 @@ from audit_pipeline.pipeline import audit_requests
 from audit_pipeline.pipeline.dagster import runs
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed, open_instance
 from audit_pipeline.pipeline.dagster.locks import mark_audit_running
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.dagster.resources import build_command_tags
 from audit_pipeline.pipeline.dagster.runs import Runner, UpdateOutcome, update
 from audit_pipeline.pipeline.plan import AuditPlan, Planner, Step
 from audit_pipeline.pipeline.publication_state import explain_unpublished
-from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, OF_PAIRS, STAGES
+from audit_pipeline.pipeline.registry import BENCHMARK_STAGES, MODEL_STAGES, PAIR_STAGES, STAGES
 from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, Product, StageJob
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.scoring.backends import Endpoints
@@ -47,8 +47,8 @@ class DryRun:
     """The work that an audit would do.
 
     Attributes:
-        plans: The texts that the model would be run on, and the reason, by benchmark. The reason is empty if the pair
-            is done.
+        plans: The plan of the texts that the model would be run on, and the reason, by benchmark. The reason is empty
+            if the pair is done.
         preparation_steps: The steps that are executed before the model is run.
         not_built: The benchmarks that have to be built first. Their texts are not known yet.
         problems: The reasons why benchmarks cannot be built, by benchmark.
@@ -101,20 +101,20 @@ def audit(
             require_kinds(model, options.kinds)
         benchmarks = resolve_relative_cutoffs(request.benchmarks, paths, on_step, refresh=options.refresh)
         model_names = [model.name for model in request.models]
-        register(runner.instance, models=model_names)
+        register_partitions(runner.instance, models=model_names)
         scope = Scope(tuple(spec.name for spec in benchmarks))
         if options.refresh:
             scope = replace(scope, again=FETCHED_AGAIN)
         prepared = prepare_scope(scope, runner, benchmarks, leave_out=request.leave_out, ask_hub=options.refresh)
         outcome.runs |= prepared.runs
         required: list[str] = []
-        for stage in OF_BENCHMARKS:
+        for stage in BENCHMARK_STAGES:
             if stage.dimensions == BENCHMARK and not stage.is_optional:
                 required.append(stage.name)
         outcome.left_out = prepared.list_failure_reasons(*required)
         outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
         for name, reason in outcome.left_out.items():
-            on_step(f"{name} is skipped: {reason}")
+            on_step(f"the benchmark {name} is skipped: {reason}")
         audit_models(replace(request, benchmarks=outcome.benchmarks), models, runner, outcome)
         if options.publish and explain_unpublished(model_names, paths) is not None:
             outcome.runs["publish"] = runs.publish(runner)
@@ -147,21 +147,21 @@ def prepare_scope(
         runner: Runs the jobs.
         specs: The benchmarks of the scope.
         models: The entries of the models of the scope.
-        leave_out: Whether products that cannot be made are skipped. If not, the function raises an error.
+        leave_out: Whether products that cannot be made are skipped. Otherwise such a product raises an error.
         ask_hub: Whether to query the hub for changes of data sets.
 
     Raises:
         AuditError: If a product cannot be made, unless ``leave_out`` is set or the product is optional.
     """
     specs_by_name = {spec.name: spec for spec in specs}
-    register(runner.instance, benchmarks=list(specs_by_name))
+    register_partitions(runner.instance, benchmarks=list(specs_by_name))
     entries = {entry.name: entry for entry in models}
 
     def read_planner() -> Planner:
         return Planner(WorkspaceState(runner.paths, specs_by_name, entries, ask_hub=ask_hub), STAGES)
 
-    updated = update(scope, OF_BENCHMARKS, read_planner, runner)
-    optional = {stage.name for stage in OF_BENCHMARKS if stage.is_optional}
+    updated = update(scope, BENCHMARK_STAGES, read_planner, runner)
+    optional = {stage.name for stage in BENCHMARK_STAGES if stage.is_optional}
     for stage in optional:
         for partition, reason in updated.list_failure_reasons(stage).items():
             runner.notify(f"{stage} of {partition} was not made: {reason}")
@@ -193,8 +193,8 @@ def audit_models(
         outcome: The outcome of the audit, which is updated.
 
     Raises:
-        AuditError: If exactly one run failed, and not with a PairsFailedError. Other errors are recorded in the
-            outcome.
+        AuditError: If exactly one run failed, and its error is no PairsFailedError. The errors of several runs, and a
+            PairsFailedError, are recorded in the outcome instead.
     """
     options = request.options
     scope = audit_requests.build_request_scope(request)
@@ -202,25 +202,25 @@ def audit_models(
     if options.logits_budget_gb is not None:
         pass_options["logits_budget_gb"] = options.logits_budget_gb
     read_planner = partial(audit_requests.build_request_planner, request, models, runner.paths)
-    steps = read_planner().plan(scope, OF_MODELS).steps
+    steps = read_planner().plan(scope, MODEL_STAGES).steps
     pending = {step.pair.benchmark for step in steps if step.stage.dimensions == PAIR}
     if pending:
         names = ", ".join(filter(pending.__contains__, scope.benchmarks))
         runner.notify(f"auditing {request.subject} on {names}")
     # The reference corpora of the models can need documents that no benchmark needs.
-    corpora = update(Scope(models=scope.models), OF_BENCHMARKS, read_planner, runner)
+    corpora = update(Scope(models=scope.models), BENCHMARK_STAGES, read_planner, runner)
     outcome.runs |= corpora.runs
     for product, error in corpora.errors.items():
         runner.notify(f"{product} could not be made: {error}")
-    updated = update(scope, OF_MODELS, read_planner, replace(runner, options={"token_statistics": pass_options}))
+    updated = update(scope, MODEL_STAGES, read_planner, replace(runner, options={"token_statistics": pass_options}))
     outcome.runs |= updated.runs
-    for stage in OF_MODELS:
+    for stage in MODEL_STAGES:
         for product, error in updated.errors.items():
             if product.stage == stage.name and stage.is_optional:
                 runner.notify(f"{product} could not be made, so detectors that need it are skipped: {error}")
                 outcome.not_made[str(product)] = error
     # All products of a failed run have the same error object, which is counted once.
-    pair_stages = {stage.name for stage in OF_PAIRS}
+    pair_stages = {stage.name for stage in PAIR_STAGES}
     errors_by_id: dict[int, Exception] = {}
     for product, error in updated.errors.items():
         if product.stage in pair_stages:
@@ -268,7 +268,7 @@ def publish(
     *,
     include_text: bool = True,
 ) -> str:
-    """Build warehouse and report, and return the run's id.
+    """Build the warehouse and the report in a run, and return the run's id.
 
     Args:
         definitions: The Dagster definitions.
@@ -284,7 +284,7 @@ def publish(
 def resolve_relative_cutoffs(
     benchmarks: Sequence[BenchmarkSpec], paths: DataPaths, on_step: Callable[[str], None], *, refresh: bool = False
 ) -> Sequence[BenchmarkSpec]:
-    """Return benchmarks with resolved relative cutoffs, which count from the recorded reference day.
+    """Return benchmarks with their relative cutoffs as dates, computed from the recorded reference day.
 
     Args:
         benchmarks: The benchmarks.
@@ -325,7 +325,7 @@ def _record_passes(runner: Runner, pair: Pair, updated: UpdateOutcome, outcome: 
         passes = audit_requests.PassCounts(int(str(counts["texts_from_cache"])), int(str(counts["texts_computed"])))
         outcome.passes[pair.partition] = passes
     else:
-        outcome.not_run[pair.partition] = str(counts.get("reason", "no reason was given"))
+        outcome.not_run[pair.partition] = str(counts.get("reason", "the run recorded no reason"))
 
 
 def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:

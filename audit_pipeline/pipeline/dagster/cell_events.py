@@ -1,5 +1,7 @@
 """The events that a step reports to Dagster for its cells, with their version tags and checks.
 
+A cell is a partition of an asset, such as the scores of one model on one benchmark.
+
 Dagster writes version tags only for events that a step yields, and with the same version for all partitions of a run.
 So this module writes the tags itself. Dagster shows a cell as stale if its tags ``input_data_version`` differ from the
 current versions of its inputs. The tags are read when the cell begins, so that a change during the run counts.
@@ -44,7 +46,8 @@ def list_checks(stage: Stage) -> dict[str, StageCheck]:
     checks = dict(stage.checks)
     if len(stage.dimensions) > 1:
         checks[EVERY_PAIR_RAN] = StageCheck(
-            "The pair was computed. If it was not, the result has the reason.", is_warning=False
+            "The asset was computed for the pair. If it was not computed, the result of the check has the reason.",
+            is_warning=False,
         )
     limited = dict.fromkeys(column.name for table in stage.tables for column in table.columns if column.has_limits)
     if limited:
@@ -80,7 +83,7 @@ class CellEvents:
     _inputs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     """The input tags of the cells that began, by stage and partition."""
     _observations: dict[tuple[dg.AssetKey, str | None], dg.EventLogRecord | None] = field(default_factory=dict)
-    """The observation of each input, as the run first read it. Later changes do not affect a loaded model."""
+    """The observation of each input that the run read first. Later changes do not affect a loaded model."""
 
     def report_begun(self, stage: Stage, partition: str) -> None:
         """Report the beginning of a cell, and remember the current versions of its inputs.
@@ -104,7 +107,7 @@ class CellEvents:
         for name in list_checks(stage):
             self._report_check(stage, partition, name, result.checks.get(name, CheckResult(True)))
 
-    def report_left(self, stage: Stage, partition: str, key: str, ledger_version: str) -> None:
+    def report_current(self, stage: Stage, partition: str, key: str, ledger_version: str) -> None:
         """Report a current cell as materialised without a new product, with its latest metadata and check results.
 
         As a result, a backfill ends, a cell without events becomes green, and a stale mark disappears.
@@ -137,7 +140,7 @@ class CellEvents:
                 result = _build_skipped_result(partition, cell)
             self._report_check(stage, partition, name, result, is_warning=True)
 
-    def report_not_taken(self, stage: Stage, partition: str) -> None:
+    def report_unrequested(self, stage: Stage, partition: str) -> None:
         """Report the latest check results of a cell that audits do not make.
 
         The run planned these checks, so Dagster expects results.
@@ -212,7 +215,7 @@ class CellEvents:
         )
         event = history[0].event if history else None
         if event is None or event.dagster_event is None:
-            return CheckResult(True, "nothing was made, so there was nothing to check")
+            return CheckResult(True, "the check was never evaluated, because nothing was made")
         evaluation = event.dagster_event.asset_check_evaluation_data
         return CheckResult(evaluation.passed, evaluation.description, UiMetadata(values=dict(evaluation.metadata)))
 

@@ -19,12 +19,12 @@ import dagster as dg
 from audit_pipeline.pipeline.dagster.locks import has_running_audit
 from audit_pipeline.pipeline.dagster.resources import REASON_TAG
 from audit_pipeline.pipeline.plan import Planner, plan_steps
-from audit_pipeline.pipeline.registry import OBSERVED, OF_BENCHMARKS, OF_PAIRS, REPORT_STAGES, get_stage
+from audit_pipeline.pipeline.registry import BENCHMARK_STAGES, OBSERVED, PAIR_STAGES, REPORT_STAGES, get_stage
 from audit_pipeline.pipeline.stage import SOURCE, Product, Stage
 from audit_pipeline.pipeline.whole_configuration import (
+    build_configured_planner,
     build_configured_scope,
     load_configuration,
-    read_configured_planner,
 )
 from audit_pipeline.store.paths import DataPaths
 
@@ -33,7 +33,9 @@ PUBLISHING_IS_ON = "CORPUS_AUDIT_PUBLISH"
 ONLY_IF_DUE = "corpus_audit/only_if_due"
 """The tag of a run that makes only cells that are out of date according to the ledger."""
 
-_AUTOMATED = tuple(stage for stage in (*OF_BENCHMARKS, *OF_PAIRS) if stage.dimensions[0] in ("source", "benchmark"))
+_AUTOMATED = tuple(
+    stage for stage in (*BENCHMARK_STAGES, *PAIR_STAGES) if stage.dimensions[0] in ("source", "benchmark")
+)
 """The stages whose cells are requested after a change. Controls and token frequencies are made by commands."""
 
 Condition = dg.AutomationCondition
@@ -52,7 +54,8 @@ report includes the last pair of an audit, and a warehouse that was built during
 class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
     """Condition that holds for partitions that the configuration requests and whose inputs exist.
 
-    Dagster itself knows neither the pairs that audits include nor the inputs that an entry of the configuration names.
+    Dagster has no information on the pairs that audits include, and on the inputs that an entry of the configuration
+    names.
     """
 
     @property
@@ -63,7 +66,7 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
     @property
     def description(self) -> str:
         """Return the description in the UI."""
-        return "The configuration requests it, and all its inputs exist"
+        return "The configuration requests the partition, and all its inputs exist"
 
     def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
         """Return the candidates of the context's asset that fulfil the condition."""
@@ -84,7 +87,7 @@ class CanBeMade(dg.AutomationCondition[dg.AssetKey]):
 
 
 class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
-    """Condition that holds while the weekly audit or an audit command is running, which makes the due cells itself."""
+    """Condition that holds while the weekly audit or an audit command is running. The audit itself makes due cells."""
 
     @property
     def name(self) -> str:
@@ -101,7 +104,7 @@ class AuditIsAtWork(dg.AutomationCondition[dg.AssetKey]):
 @lru_cache(maxsize=1)
 def _read_planner(paths: DataPaths, time: datetime) -> Planner:
     """Return the planner that all conditions of one evaluation use."""
-    return read_configured_planner(load_configuration(), paths)
+    return build_configured_planner(load_configuration(), paths)
 
 
 def choose_condition(stage: Stage) -> dg.AutomationCondition[Any] | None:
@@ -120,7 +123,7 @@ def _build_condition(stage: Stage) -> dg.AutomationCondition[dg.AssetKey]:
     A request handles all earlier changes. A materialisation handles changes of the assets that its run makes. It does
     not handle changes of other inputs, because its run may have begun before them. If the run did use the change, the
     cell is current according to the ledger. For sources, a materialisation handles every change, because a fetch
-    takes long.
+    takes minutes.
     """
     changed = Condition.data_version_changed()
     same_cell = _select_deps_of_same_cell(stage)
@@ -182,7 +185,7 @@ def find_due_products(stages: Sequence[Stage], partitions: Sequence[str], paths:
         partitions: The partitions of the run.
         paths: The data folder.
     """
-    planner = read_configured_planner(load_configuration(), paths, on_request=True)
+    planner = build_configured_planner(load_configuration(), paths, on_request=True)
     plan = plan_steps(stages, {stage.name: partitions for stage in stages}, planner.get_product_state)
     products = {step.product for step in plan.steps} | plan.problems.keys()
     for stage in stages:

@@ -1,4 +1,4 @@
-"""`dagster dev` and a server of the report, in a process that ends all its child processes.
+"""The process of `corpus-audit dev`: it runs `dagster dev` and serves the report, and ends all its child processes.
 
 python -m audit_pipeline.pipeline.dagster.dev --report-port 3001 -w workspace.yaml -p 3000
 """

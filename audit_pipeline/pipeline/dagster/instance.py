@@ -37,7 +37,7 @@ python_logs:
 """
 
 _OPEN_SECONDS = 0.5
-"""Seconds between the two checks of a liveness file. A process takes less time between creating and locking it."""
+"""Seconds between the two checks of a liveness file. A process needs less time to create and lock the file."""
 
 UNFINISHED = [
     dg.DagsterRunStatus.NOT_STARTED,
@@ -102,8 +102,8 @@ def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
         if type(error) is not sqlalchemy.exc.DatabaseError:
             raise
         raise DataError(
-            f"the Dagster storage in {home} cannot be read ({to_one_line(error.orig or error)}): restore it from a "
-            "backup, or move the folder away. The next run creates a new one. Findings are not stored there."
+            f"the Dagster storage in {home} is damaged ({to_one_line(error.orig or error)}). Restore the folder from a "
+            "backup, or move it away. The next run then creates a new folder. Findings are not stored in it."
         ) from error
 
 
@@ -133,7 +133,9 @@ def mark_dead_runs_failed(instance: dg.DagsterInstance, paths: DataPaths) -> lis
         # The run may have ended since it was listed.
         current = instance.get_run_by_id(run.run_id)
         if current is not None and not current.is_finished:
-            instance.report_run_failed(current, "the process that ran it is gone (killed, or the machine went down)")
+            instance.report_run_failed(
+                current, "the process of the run has ended (it was killed, or the machine was shut down)"
+            )
             marked.append(run.run_id)
     for file in paths.claims.glob("*.alive"):
         # The files of runs of another Dagster home are kept.

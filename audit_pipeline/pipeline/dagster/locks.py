@@ -83,8 +83,8 @@ def hold_removal_lock(paths: DataPaths) -> Iterator[None]:
     with _hold_gate(paths):
         if has_running_audit(paths):
             raise AuditError(
-                "nothing can be forgotten while an audit uses this data folder, so nothing was removed. Wait "
-                "for the audit or stop it, then try again."
+                "an audit uses this data folder, so nothing was removed. Wait until the audit ends, or stop it. Then "
+                "run corpus-audit forget again."
             )
         yield
 
@@ -106,7 +106,7 @@ def hold_named_lock(paths: DataPaths, name: str | None, notify: Callable[[str], 
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        notify(f"waiting for another run that holds {name} (Ctrl-C stops waiting)")
+        notify(f"waiting for another run that holds the lock '{name}' (Ctrl-C stops waiting)")
         lock.acquire(poll_interval=0.5)
     try:
         yield
@@ -131,5 +131,6 @@ def _hold_gate(paths: DataPaths) -> Iterator[None]:
             yield
     except filelock.Timeout as error:
         raise AuditError(
-            "corpus-audit forget is running in this data folder, so nothing was changed. Wait for it, then try again."
+            "corpus-audit forget is running in this data folder, so nothing was changed. Wait until it ends, then run "
+            "this command again."
         ) from error

@@ -12,20 +12,20 @@ import dagster as dg
 from audit_pipeline.errors import AuditError
 from audit_pipeline.pipeline.dagster.cell_events import build_code_references
 from audit_pipeline.pipeline.dagster.instance import mark_dead_runs_failed
-from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, SOURCE, partitions_of, require_keys
+from audit_pipeline.pipeline.dagster.partitions import BENCHMARK, MODEL, SOURCE, partitions_of, require_valid_keys
 from audit_pipeline.pipeline.dagster.resources import AuditData
 from audit_pipeline.pipeline.plan import Planner
 from audit_pipeline.pipeline.registry import OBSERVED
 from audit_pipeline.pipeline.stage import ObservedInput, Stage
 from audit_pipeline.pipeline.whole_configuration import (
+    build_configured_planner,
     build_configured_scope,
     load_configuration,
-    read_configured_planner,
 )
 from audit_pipeline.store.paths import DataPaths
 
 _MAX_REASON = 2000
-"""Maximum number of characters of a skip reason. Dagster stores one per tick."""
+"""Maximum number of characters of a skip reason. Dagster stores a skip reason at every tick."""
 
 
 @cache
@@ -46,7 +46,7 @@ def _build_observed_asset(observed: ObservedInput) -> dg.SourceAsset:
         tags={f"dagster/kind/{kind}": "" for kind in observed.kinds},
     )
     def observe(context: dg.OpExecutionContext, data: AuditData) -> dg.DataVersionsByPartition:
-        planner = read_configured_planner(load_configuration(), data.paths)
+        planner = build_configured_planner(load_configuration(), data.paths)
         versions, problems = _read_versions(observed, planner)
         for problem in problems:
             context.log.warning(problem)
@@ -60,7 +60,7 @@ def observe_before_run(
 ) -> None:
     """Report the changed inputs of a run, so that its cells record the current versions.
 
-    An unreadable file does not stop the run here. The code that needs the file reports it.
+    An unreadable file does not stop the run here. The code that needs the file reports the error.
 
     Args:
         instance: The Dagster instance.
@@ -76,7 +76,7 @@ def observe_before_run(
     if not wanted:
         return
     try:
-        planner = read_configured_planner(load_configuration(), paths)
+        planner = build_configured_planner(load_configuration(), paths)
         versions = {name: _read_versions(OBSERVED[name], planner, only)[0] for name, only in wanted.items()}
     except AuditError:
         return
@@ -102,7 +102,7 @@ def observe_inputs(context: dg.SensorEvaluationContext, data: AuditData) -> dg.S
     for run_id in mark_dead_runs_failed(context.instance, data.paths):
         context.log.warning(f"run {run_id} is marked as failed, because its process has ended")
     config = load_configuration()
-    planner = read_configured_planner(config, data.paths)
+    planner = build_configured_planner(config, data.paths)
     versions, faults = _read_all_versions(planner)
     problems = [*map(str, (*config.benchmarks.problems, *config.models.problems)), *faults]
     for problem in problems:
@@ -185,7 +185,7 @@ def _build_partition_requests(
 ) -> list[dg.AddDynamicPartitionsRequest]:
     known = set(instance.get_dynamic_partitions(dimension))
     new = [name for name in names if name not in known]
-    require_keys(dimension, new)
+    require_valid_keys(dimension, new)
     if not new:
         return []
     return [dg.AddDynamicPartitionsRequest(dimension, new)]

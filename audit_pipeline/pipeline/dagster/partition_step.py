@@ -33,9 +33,9 @@ from audit_pipeline.http.faults import RetryPolicy, build_retryer, is_transient_
 from audit_pipeline.pipeline.dagster.cell_events import CellEvents, SkippedCell, list_checks
 from audit_pipeline.pipeline.dagster.conditions import ONLY_IF_DUE, find_due_products
 from audit_pipeline.pipeline.plan import Planner
-from audit_pipeline.pipeline.registry import OF_PAIRS, STAGES, get_stage
+from audit_pipeline.pipeline.registry import PAIR_STAGES, STAGES, get_stage
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, Product, Stage, StageResult, StageRun, UiMetadata
-from audit_pipeline.pipeline.stage_settings import is_asked_for, load_stage_entries
+from audit_pipeline.pipeline.stage_settings import is_stage_requested, load_stage_entries
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.ledger import read_ledger, record_outcome
@@ -76,8 +76,8 @@ class PartitionLoop:
 
         Raises:
             AuditError: If the run has one partition and it failed. An unexpected error becomes a PairsFailedError.
-            dg.Failure: If the run has several partitions and some failed. Its metadata lists these; the others are
-                done.
+            dg.Failure: If the run has several partitions and some failed. Its metadata lists the failed partitions.
+                The other partitions are done.
         """
         # The partitions of a model are made in sequence, so that the model is loaded once.
         keys_by_model: dict[str, list[str]] = {}
@@ -97,13 +97,13 @@ class PartitionLoop:
             if above is not None and above.status == "failed":
                 continue
             if self._partitions_of_audits is not None and partition not in self._partitions_of_audits[stage.name]:
-                self.events.report_not_taken(stage, partition)
+                self.events.report_unrequested(stage, partition)
                 continue
             if above is None:
                 if self._is_made_by_repeated_run(stage, partition):
                     continue
                 if self._due_products is not None and Product(stage.name, partition) not in self._due_products:
-                    self._leave_cell(stage, partition, key)
+                    self._keep_current_cell(stage, partition, key)
                     continue
                 above = self._make_cell(stage, partition, key)
             if above is not None:
@@ -118,8 +118,8 @@ class PartitionLoop:
         try:
             if stage.dimensions == PAIR:
                 _require_auditable(run)
-            if stage.is_on_request and not is_asked_for(stage, partition, load_stage_entries(STAGES)):
-                reason = UiMetadata(values={"reason": "config/stages.yaml does not request it"})
+            if stage.is_on_request and not is_stage_requested(stage, partition, load_stage_entries(STAGES)):
+                reason = UiMetadata(values={"reason": "config/stages.yaml does not request this product"})
                 result = StageResult(metadata=reason, status="not_requested")
             else:
                 label = f"{stage.name} of {partition}"
@@ -136,7 +136,7 @@ class PartitionLoop:
         A run of the whole audit job selects all assets of the job. Cells that audits do not make stay missing, because
         nobody requested them. A backfill makes all cells, because it waits for each of them.
         """
-        stages_of_job = {stage.name for stage in OF_PAIRS if stage.job == AUDIT_PAIRS}
+        stages_of_job = {stage.name for stage in PAIR_STAGES if stage.job == AUDIT_PAIRS}
         selected = {stage.name for stage in self.stages}
         if selected != stages_of_job or "dagster/backfill" in self.context.run.tags:
             return None
@@ -161,7 +161,7 @@ class PartitionLoop:
     def _record_failure(self, run: StageRun, error: Exception) -> SkippedCell:
         """Log why a stage did not make a partition, and return the reason as a SkippedCell.
 
-        Required stages of pairs also record it in the ledger.
+        If the stage is a required stage of pairs, the reason is also recorded in the ledger.
         """
         stage = run.stage
         is_applicable = not isinstance(error, errors.NotApplicableError)
@@ -191,7 +191,8 @@ class PartitionLoop:
             raise errors.PairsFailedError(f"{partition} failed at {cell.stage}: {cell.reason}") from error
         reasons = {name: f"{failed.stage}: {failed.reason}" for name, (failed, _) in self.failed.items()}
         raise dg.Failure(
-            f"{len(self.failed)} of {n_partitions} pairs failed, the others are done; {partition}: {cell.reason}",
+            f"{len(self.failed)} of {n_partitions} pairs failed, the others are done. The first failed pair is "
+            f"{partition}: {cell.reason}",
             metadata={"failed": reasons},
             allow_retries=False,
         )
@@ -213,7 +214,7 @@ class PartitionLoop:
         record = self.events.fetch_latest_materialisation(stage, partition)
         if record is None or record.run_id not in self._repeated_runs:
             return False
-        self.context.log.info(f"{stage.name} of {partition} was made by run {record.run_id[:8]} and is kept")
+        self.context.log.info(f"{stage.name} of {partition} is kept, because run {record.run_id[:8]} already made it")
         return True
 
     @cached_property
@@ -223,14 +224,14 @@ class PartitionLoop:
             return None
         return find_due_products(self.stages, list(map(str, self.context.partition_keys)), self.paths)
 
-    def _leave_cell(self, stage: Stage, partition: str, key: str) -> None:
+    def _keep_current_cell(self, stage: Stage, partition: str, key: str) -> None:
         """Report a current cell to Dagster as materialised, without making it again."""
-        self.context.log.info(f"{stage.name} of {partition} is current according to the ledger and is kept")
+        self.context.log.info(f"{stage.name} of {partition} is kept, because it is current according to the ledger")
         entries = read_ledger(self.paths).list_entries(stage.input_name, partition)
         version = self.context.run.run_id
         if entries:
             version = entries[-1].data_version
-        self.events.report_left(stage, partition, key, version)
+        self.events.report_current(stage, partition, key, version)
 
 
 def _require_auditable(run: StageRun) -> None:
@@ -244,8 +245,8 @@ def _require_auditable(run: StageRun) -> None:
     manifest_path = run.paths.benchmark_manifest(benchmark)
     if not (run.paths.examples(benchmark).exists() and manifest_path.exists()):
         raise errors.DataError(
-            f"the benchmark {benchmark} has not been built yet: materialise `benchmark` first (the job "
-            "build_benchmarks)"
+            f"the benchmark {benchmark} has not been built yet. Build it first: launch the job build_benchmarks, or "
+            f"run corpus-audit benchmarks --build {benchmark}"
         )
     manifest = read_json_if_whole(manifest_path)
     if manifest is None:

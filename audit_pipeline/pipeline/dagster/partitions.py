@@ -15,7 +15,7 @@ from audit_pipeline.benchmarks.config import exclude_on_request
 from audit_pipeline.errors import AuditError, ConfigError, to_one_line
 from audit_pipeline.models.config import exclude_control_models
 from audit_pipeline.pipeline.dagster.instance import open_existing_instance
-from audit_pipeline.pipeline.whole_configuration import OF_DIMENSIONS, load_configuration
+from audit_pipeline.pipeline.whole_configuration import FILES_BY_DIMENSION, load_configuration
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.store.paths import explain_invalid_partition
 
@@ -47,7 +47,7 @@ def read_static_names(dimension: str) -> list[str]:
     The names of broken entries are included. If the configuration file is unreadable, only the dimension's built-in
     names are returned, so that the other definitions still load. A run reads the file again and reports the error.
     """
-    file = OF_DIMENSIONS[dimension]
+    file = FILES_BY_DIMENSION[dimension]
     try:
         return list(dict.fromkeys([*file.permanent_partitions, *file.load().names]))
     except ConfigError:
@@ -57,7 +57,7 @@ def read_static_names(dimension: str) -> list[str]:
 def _build_dimension(name: str) -> dg.PartitionsDefinition[str]:
     if name == SOURCE:
         return dg.StaticPartitionsDefinition(list(all_sources()))
-    if name in OF_DIMENSIONS:
+    if name in FILES_BY_DIMENSION:
         return dg.StaticPartitionsDefinition(read_static_names(name))
     return dg.DynamicPartitionsDefinition(name=name)
 
@@ -70,14 +70,16 @@ def partitions_of(dimensions: tuple[str, ...]) -> dg.PartitionsDefinition[str]:
     return PairPartitions({name: _build_dimension(name) for name in dimensions})
 
 
-def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), models: Sequence[str] = ()) -> None:
+def register_partitions(
+    instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), models: Sequence[str] = ()
+) -> None:
     """Add partitions with these names to the instance. Existing partitions do not change.
 
     Raises:
         ConfigError: If a name cannot be a partition key.
     """
     for dimension, names in ((BENCHMARK, benchmarks), (MODEL, models)):
-        require_keys(dimension, names)
+        require_valid_keys(dimension, names)
         known = set(instance.get_dynamic_partitions(dimension))
         new = [name for name in names if name not in known]
         if new:
@@ -91,7 +93,8 @@ def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), mo
 def register_configured() -> None:
     """Add the configured benchmarks and models to the instance of DAGSTER_HOME, if that folder exists.
 
-    Benchmarks on request and control models are skipped, as in the weekly audit. A command that audits them adds them.
+    Benchmarks on request and control models are skipped, as in the weekly audit. A command that audits such a benchmark
+    or model adds its partition.
     Errors are logged as warnings, so that the definitions load in any case.
     """
     home = os.environ.get("DAGSTER_HOME")
@@ -102,19 +105,21 @@ def register_configured() -> None:
     try:
         names["benchmarks"] = list(exclude_on_request(config.benchmarks))
     except AuditError as error:
-        _logger.warning("no benchmark was added to the grid: %s", to_one_line(error))
+        _logger.warning("no benchmark was added to the grid of the Dagster UI: %s", to_one_line(error))
     try:
         names["models"] = list(exclude_control_models(config.models))
     except AuditError as error:
-        _logger.warning("no model was added to the grid: %s", to_one_line(error))
+        _logger.warning("no model was added to the grid of the Dagster UI: %s", to_one_line(error))
     try:
         with open_existing_instance(Path(home)) as instance:
-            register(instance, **names)
+            register_partitions(instance, **names)
     except Exception as error:  # noqa: BLE001 - an error here would remove the whole code location from the UI
-        _logger.warning("the configured benchmarks and models were not added to the grid: %s", to_one_line(error))
+        _logger.warning(
+            "the configured benchmarks and models were not added to the grid of the Dagster UI: %s", to_one_line(error)
+        )
 
 
-def require_keys(dimension: str, names: Iterable[str]) -> None:
+def require_valid_keys(dimension: str, names: Iterable[str]) -> None:
     """Raise ConfigError if a name cannot be a partition key."""
     for name in names:
         problem = explain_invalid_partition(dimension, name)

@@ -1,7 +1,7 @@
 """The Dagster resources of assets: the data folder, the models, and a reporter of progress.
 
-Runs have tags. Some record the tokens that a run sent, so that the runs of a command share one budget. The limits
-themselves are enforced while texts are sent (models/usage_budget.py).
+The module also declares the tags of runs. Some tags record the tokens that a run sent, so that the runs of a command
+share one budget. The limits themselves are enforced while texts are sent (models/usage_budget.py).
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _LOG_SECONDS = 15.0
 
 
 class AuditData(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The data folder (`CORPUS_AUDIT_DATA` or data/). Every asset needs it, so it locks the run's liveness file."""
+    """The data folder (`CORPUS_AUDIT_DATA` or data/).
+
+    Every asset needs this resource, so it also locks the run's liveness file.
+    """
 
     _lock: filelock.FileLock | None = PrivateAttr(default=None)
 
@@ -69,7 +72,9 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     max_tokens: int | None = Field(
         default=None, ge=0, description="maximum number of tokens that the run may send to models on servers"
     )
-    max_cost: float | None = Field(default=None, ge=0, description="maximum cost of these tokens")
+    max_cost: float | None = Field(
+        default=None, ge=0, description="maximum cost of the tokens that the run may send, by the prices in the entries"
+    )
     sent: dict[str, int] = Field(
         default={}, description="number of tokens that earlier runs of the same command sent, by endpoint"
     )
@@ -108,7 +113,7 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return self._held.ensure_loaded(model, partial(self._make_ready, paths, log))
 
     def _make_ready(self, paths: DataPaths, log: logging.Logger, model: TokenizedModel) -> Backend:
-        # Imported here, because an audit with all passes in the cache does not need torch.
+        # The module imports torch, which an audit with all passes in the cache does not need.
         from audit_pipeline.scoring.backends import open_backend  # noqa: PLC0415
 
         started = time.monotonic()
@@ -121,7 +126,7 @@ class ModelsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         """Free the model and tag the run with the tokens that it sent."""
         self._held.free()
         if context.instance is not None and context.run is not None:
-            note_spent(context.instance, context.run.run_id, self.endpoints)
+            tag_run_with_usage(context.instance, context.run.run_id, self.endpoints)
 
 
 class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -174,7 +179,7 @@ def build_command_tags(entry: ModelEntry) -> Mapping[str, str]:
     return {COMMAND_TAG: str(uuid.uuid4())} if find_endpoint_models(entry) else {}
 
 
-def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
+def tag_run_with_usage(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
     """Tag a run with the tokens that it sent and their cost. A run that sent nothing gets no tags."""
     shared = endpoints.shared
     if shared.tokens:

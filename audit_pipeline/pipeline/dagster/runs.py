@@ -58,8 +58,9 @@ class UpdateOutcome:
 def update(scope: Scope, stages: Sequence[Stage], read_planner: Callable[[], Planner], runner: Runner) -> UpdateOutcome:
     """Execute the steps that bring a scope up to date.
 
-    The scope is planned again before each group of stages. If a partition fails or cannot be made, the other partitions
-    are made. The products that depend on it are not made. Errors that the runner does not survive are raised.
+    The scope is planned again before each group of stages. If a partition fails or cannot be made, the products that
+    depend on the partition are not made. All other products are made. Errors that are not in ``runner.survives`` are
+    raised.
 
     Args:
         scope: The products to bring up to date.
@@ -93,8 +94,7 @@ def _plan_group(
 
     Args:
         scope: The scope.
-        group: The stages of the group. Of the stages that the scope's ``again`` names, only those of the group are
-            repeated.
+        group: The stages of the group. A stage that the scope's ``again`` names is repeated only if it is in the group.
         planned_stages: The stages up to and including the group.
         planner: The planner of the workspace.
         outcome: The outcome so far. Failed products are not retried.

@@ -27,7 +27,7 @@ from audit_pipeline.pipeline.dagster.locks import mark_audit_running
 from audit_pipeline.pipeline.dagster.resources import SUMMARY_TAG, WEEKLY_TAG, AuditData
 from audit_pipeline.pipeline.dagster.runs import Jobs, Runner, UpdateOutcome, update
 from audit_pipeline.pipeline.plan import Planner
-from audit_pipeline.pipeline.registry import OF_BENCHMARKS, OF_MODELS, STAGES, get_stage
+from audit_pipeline.pipeline.registry import BENCHMARK_STAGES, MODEL_STAGES, STAGES, get_stage
 from audit_pipeline.pipeline.stage import (
     AUDIT_PAIRS,
     BUILD_BENCHMARKS,
@@ -38,14 +38,14 @@ from audit_pipeline.pipeline.stage import (
     Stage,
     StageJob,
 )
-from audit_pipeline.pipeline.whole_configuration import OF_AUDITS, load_configuration
+from audit_pipeline.pipeline.whole_configuration import FILES_OF_AUDITS, load_configuration
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.scoring.backends import Endpoints
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read_documents_version
 
 Log = Callable[[str], None]
-_OTHERS = tuple(stage for stage in STAGES if stage not in (*OF_BENCHMARKS, *OF_MODELS))
+_OTHERS = tuple(stage for stage in STAGES if stage not in (*BENCHMARK_STAGES, *MODEL_STAGES))
 
 
 @dataclass
@@ -54,14 +54,14 @@ class WeeklySummary:
 
     Attributes:
         notify: Receives every problem.
-        rolled: Descriptions of the cutoffs that moved.
+        moved_cutoffs: Descriptions of the cutoffs that moved.
         changed_sources: The sources whose documents changed.
         made: The partitions that were made, by job.
         problems: Descriptions of the problems.
     """
 
     notify: Log
-    rolled: list[str] = field(default_factory=list)
+    moved_cutoffs: list[str] = field(default_factory=list)
     changed_sources: list[str] = field(default_factory=list)
     made: dict[StageJob, list[str]] = field(default_factory=lambda: {BUILD_BENCHMARKS: [], AUDIT_PAIRS: []})
     problems: list[str] = field(default_factory=list)
@@ -135,14 +135,14 @@ def run_weekly_audit(
     week = WeeklySummary(notify)
     runner = Runner(jobs, instance, paths, notify, tags=tags, survives=Exception)
     mark_dead_runs_failed(instance, paths)
-    _roll_cutoffs(paths, today, week)
+    _move_cutoffs(paths, today, week)
     config = load_configuration()
-    for name in OF_AUDITS:
+    for name in FILES_OF_AUDITS:
         for problem in config.problems_of(name):
             week.note_problem(str(problem))
     specs = dict(exclude_on_request(config.benchmarks))
     models = exclude_control_models(config.models)
-    partitions.register(instance, benchmarks=list(specs), models=list(models))
+    partitions.register_partitions(instance, benchmarks=list(specs), models=list(models))
     scope = Scope(tuple(specs), again=FETCHED_AGAIN)
 
     def read_planner() -> Planner:
@@ -150,11 +150,11 @@ def run_weekly_audit(
 
     sources = dict.fromkeys(source for spec in specs.values() for source in spec.sources)
     versions_before = {source: _read_documents_version(source, paths) for source in sources}
-    updated = update(scope, OF_BENCHMARKS, read_planner, runner)
+    updated = update(scope, BENCHMARK_STAGES, read_planner, runner)
     for source, version in versions_before.items():
         if _read_documents_version(source, paths) != version:
             week.changed_sources.append(source)
-    week.add_outcome(updated, OF_BENCHMARKS)
+    week.add_outcome(updated, BENCHMARK_STAGES)
     fit = _select_fit_benchmarks(specs, updated, week, paths)
     for entry in models.values():
         _audit_model(entry, fit, runner, week)
@@ -168,17 +168,16 @@ def run_weekly_audit(
     return week
 
 
-def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
+def _move_cutoffs(paths: DataPaths, today: date, week: WeeklySummary) -> None:
     before = load_benchmarks()
     if not any(spec.has_relative_cutoff for spec in before.values()):
         return
     try:
         if move_reference_day(paths, today):
             moved = find_moved_cutoffs(before, load_benchmarks())
-            week.rolled = [change for changes in moved.values() for change in changes]
-            week.notify(
-                f"relative cutoff dates are now computed from {today}, for: {', '.join(week.rolled) or 'no benchmark'}"
-            )
+            week.moved_cutoffs = [change for changes in moved.values() for change in changes]
+            names = ", ".join(week.moved_cutoffs) or "no benchmark"
+            week.notify(f"relative cutoff dates are now computed from {today}, for: {names}")
     except DataError as error:
         week.note_problem(str(error))
 
@@ -198,7 +197,7 @@ def _audit_model(entry: ModelEntry, specs: Sequence[BenchmarkSpec], runner: Runn
     except runner.survives as error:
         week.note_problem(f"{entry.name}: {error}")
     week.add_outcome(UpdateOutcome(outcome.runs))
-    # An unusable reference corpus is no problem of the audit. The scores that need it give it as the reason.
+    # An unusable reference corpus is no problem of the audit. The scores that need the corpus contain the reason.
     for product, reason in outcome.not_made.items():
         if not isinstance(reason, ConfigError):
             week.note_problem(f"{product} could not be made: {reason}")
@@ -210,7 +209,7 @@ def _select_fit_benchmarks(
     specs: Mapping[str, BenchmarkSpec], updated: UpdateOutcome, week: WeeklySummary, paths: DataPaths
 ) -> list[BenchmarkSpec]:
     """Return the benchmarks that are built and passed their blocking checks, even if they are out of date."""
-    noted = updated.list_failure_reasons(*(stage.name for stage in OF_BENCHMARKS))
+    noted = updated.list_failure_reasons(*(stage.name for stage in BENCHMARK_STAGES))
     fit = []
     for name, spec in specs.items():
         try:
@@ -246,7 +245,7 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
         context.log.info(week.summary)
         metadata: dict[str, Any] = {
             "summary": week.summary,
-            "cutoffs moved": week.rolled,
+            "cutoffs moved": week.moved_cutoffs,
             "sources changed": week.changed_sources,
         }
         metadata |= {job.done: made for job, made in week.made.items()}
@@ -255,7 +254,8 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
         context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
         if week.problems:
             raise dg.Failure(
-                f"{len(week.problems)} part(s) of the weekly audit failed, the others are done; {week.problems[0]}",
+                f"{len(week.problems)} part(s) of the weekly audit failed, the others are done. The first problem: "
+                f"{week.problems[0]}",
                 metadata={"problems": week.problems, "summary": week.summary},
                 allow_retries=False,
             )
@@ -263,7 +263,7 @@ def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     @dg.job(
         name="weekly_audit",
         executor_def=dg.in_process_executor,
-        description="Audits everything that changed since the last time: cutoffs, documents, benchmarks, models.",
+        description="Audits everything that changed since the last audit: cutoffs, documents, benchmarks, models.",
     )
     def weekly_audit_job() -> None:
         audit_week()

@@ -22,7 +22,7 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.extras.chat.prompt_styles import PASSAGE_WORDS
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 Servers = Callable[..., ChatServer]
@@ -144,7 +144,7 @@ def test_the_asset_asks_and_the_weekly_audit_does_not(workspace: Workspace, chat
     workspace.build(name)
     write_entry(workspace, server, max_requests=1000)
     with partitions_of_controls(), open_instance(workspace.paths) as instance:
-        register(instance, benchmarks=[name])
+        register_partitions(instance, benchmarks=[name])
         job = defs().resolve_job_def("ask")
         config = {"ops": {"ask_step": {"config": {"chat_answers": {"draws": 0, "passages": 1}}}}}
         result = job.execute_in_process(instance=instance, partition_key=f"{name}|talker", run_config=config)

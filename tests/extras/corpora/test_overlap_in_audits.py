@@ -13,7 +13,7 @@ from made_workspace import Workspace, made_documents, temporal
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.dagster.runs import run_job
 from audit_pipeline.pipeline.plan import Planner, Step
 from audit_pipeline.pipeline.registry import STAGES
@@ -51,7 +51,7 @@ def test_an_audit_searches_only_changed_corpora(searched: Workspace, instance: d
     assert [(step.partition, step.reason) for step in list_steps(searched)] == [
         (f"{NAME}|{CORPUS}", "its texts have not been looked for in this corpus")
     ]
-    register(instance, benchmarks=[NAME])
+    register_partitions(instance, benchmarks=[NAME])
     run_id = run_job(defs().resolve_job_def("search_corpora"), instance, partition_key=f"{NAME}|{CORPUS}")
     records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
     events = [record.event_log_entry.dagster_event for record in records]

@@ -289,12 +289,12 @@ def test_a_run_over_all_pairs_skips_benchmarks_without_extraction(workspace: Wor
         }
 
     from audit_pipeline.definitions import defs
-    from audit_pipeline.pipeline.dagster.partitions import register
+    from audit_pipeline.pipeline.dagster.partitions import register_partitions
     from audit_pipeline.pipeline.dagster.runs import run_job
 
     job = defs().resolve_job_def("audit_pairs")
     with dg.DagsterInstance.ephemeral() as instance:
-        register(instance, benchmarks=["made_8", "plain_9"], models=["tiny"])
+        register_partitions(instance, benchmarks=["made_8", "plain_9"], models=["tiny"])
         pairs = ("made_8|tiny", "plain_9|tiny")
         told = read_told(instance, run_job(job, instance, partition_range=pairs))
         assert "plain_9|tiny" not in told, "the cell stays missing"

@@ -23,7 +23,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.dagster.audit import audit
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file, hold_removal_lock, lock_liveness_file
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import open_read_only
@@ -42,7 +42,7 @@ def definitions() -> dg.Definitions:
 @pytest.fixture
 def instance(instance: dg.DagsterInstance) -> dg.DagsterInstance:
     """Register all benchmarks and models, and a model without stored data."""
-    register(instance, benchmarks=BENCHMARKS, models=["tiny", "two", "gone"])
+    register_partitions(instance, benchmarks=BENCHMARKS, models=["tiny", "two", "gone"])
     return instance
 
 
@@ -284,7 +284,7 @@ def test_nothing_is_removed_between_two_runs_of_an_audit(
         forget(RemovalTarget("model", "nobody"), definitions, workspace.paths, lambda what: None)
     audit(request, definitions, workspace.paths, forget_meanwhile)
     assert any(step.startswith("auditing tiny") for step in refused)
-    assert all(words.startswith("nothing can be forgotten while an audit uses") for words in refused.values())
+    assert all(words.startswith("an audit uses this data folder") for words in refused.values())
     forget(MADE_9, definitions, workspace.paths, lambda what: None)
     assert "made_9" not in instance.get_dynamic_partitions("benchmark")
 
@@ -299,7 +299,7 @@ def test_a_model_is_found_by_a_relative_path(
     instance: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions, tmp_path: Path
 ) -> None:
     model = tmp_path / "model"
-    register(instance, models=[str(model)])
+    register_partitions(instance, models=[str(model)])
     workspace.monkeypatch.chdir(tmp_path)
     plan = plan_removal(RemovalTarget("model", "./model"), workspace.paths)
     assert plan.target == RemovalTarget("model", str(model))

@@ -14,7 +14,7 @@ from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.usage_budget import Budget, Limits, SharedBudget, Usage, find_endpoint_models
-from audit_pipeline.pipeline.dagster.resources import COMMAND_TAG, build_remaining_budget_config, note_spent
+from audit_pipeline.pipeline.dagster.resources import COMMAND_TAG, build_remaining_budget_config, tag_run_with_usage
 from audit_pipeline.scoring.backends import Endpoints
 
 
@@ -86,7 +86,7 @@ def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
             of_run = Endpoints()
             of_run.budget(own).reserve(Usage(10))
             of_run.budget(reference).reserve(Usage(3))
-            note_spent(instance, run.run_id, of_run)
+            tag_run_with_usage(instance, run.run_id, of_run)
         found = build_remaining_budget_config(Limits(100, 50.0), instance, tags, asked)
         assert build_remaining_budget_config(Limits(), instance, {}, None) == {}
     sent = {own.described: 20, reference.described: 8}

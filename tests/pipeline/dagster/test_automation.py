@@ -9,7 +9,7 @@ import pytest
 
 from audit_pipeline.definitions import defs
 from audit_pipeline.pipeline.dagster.conditions import PUBLISHING_IS_ON
-from audit_pipeline.pipeline.dagster.partitions import register
+from audit_pipeline.pipeline.dagster.partitions import register_partitions
 
 WAREHOUSE, REPORT = dg.AssetKey("warehouse"), dg.AssetKey("contamination_report")
 PAIRS = [f"{benchmark}|{model}" for benchmark in ("b1", "b2", "b3") for model in ("m1", "m2")]
@@ -45,7 +45,7 @@ class Ticks:
 @pytest.fixture
 def ticks() -> Iterator[Ticks]:
     with dg.DagsterInstance.ephemeral() as instance:
-        register(instance, benchmarks=["b1", "b2", "b3"], models=["m1", "m2"])
+        register_partitions(instance, benchmarks=["b1", "b2", "b3"], models=["m1", "m2"])
         made = Ticks(instance)
         assert made.requested() == set(), "nothing has happened yet"
         yield made

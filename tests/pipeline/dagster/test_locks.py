@@ -44,7 +44,7 @@ def test_audits_share_and_a_removal_is_refused_while_any_is_at_work(tmp_path: Pa
             pass
         assert has_running_audit(paths)
         with (
-            pytest.raises(AuditError, match=r"while an audit uses this data folder.*nothing was"),
+            pytest.raises(AuditError, match=r"an audit uses this data folder.*nothing was"),
             hold_removal_lock(paths),
         ):
             pass
@@ -95,7 +95,7 @@ def test_a_run_waits_in_words_and_goes_on_when_the_holder_is_killed(tmp_path: Pa
             with hold_named_lock(paths, name, notify):
                 assert told == [], "nobody holds that one"
         with hold_named_lock(paths, "gpu", notify):
-            assert told == ["waiting for another run that holds gpu (Ctrl-C stops waiting)"]
+            assert told == ["waiting for another run that holds the lock 'gpu' (Ctrl-C stops waiting)"]
     assert not has_running_audit(paths)
     with hold_named_lock(paths, "gpu", notify):
         assert len(told) == 1

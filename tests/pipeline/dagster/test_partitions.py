@@ -16,7 +16,7 @@ from made_workspace import Workspace, make_workspace, temporal, tiny_control
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.pipeline.dagster.instance import ensure_dagster_home
-from audit_pipeline.pipeline.dagster.partitions import partitions_of, register, register_configured
+from audit_pipeline.pipeline.dagster.partitions import partitions_of, register_configured, register_partitions
 from audit_pipeline.pipeline.dagster.runs import group_neighbours
 from audit_pipeline.pipeline.registry import STAGES
 from audit_pipeline.pipeline.stage import PAIR
@@ -36,8 +36,8 @@ def keys(store: dg.DagsterInstance) -> list[str]:
 
 
 def test_register_adds_what_is_new_and_keeps_what_is_there(store: dg.DagsterInstance) -> None:
-    register(store, benchmarks=["b_32"], models=["m"])
-    register(store, benchmarks=["b_32", "b_64"])
+    register_partitions(store, benchmarks=["b_32"], models=["m"])
+    register_partitions(store, benchmarks=["b_32", "b_64"])
     assert list(store.get_dynamic_partitions("benchmark")) == ["b_32", "b_64"]
     assert list(store.get_dynamic_partitions("model")) == ["m"]
     assert keys(store) == ["b_32|m", "b_64|m"]
@@ -56,7 +56,7 @@ def test_register_continues_if_another_process_added_a_name_meanwhile(
         raise sqlalchemy.exc.IntegrityError("INSERT", names, Exception("UNIQUE constraint failed"))
 
     monkeypatch.setattr(store, "add_dynamic_partitions", add_after_the_other)
-    register(store, models=["a", "b"])
+    register_partitions(store, models=["a", "b"])
     assert sorted(store.get_dynamic_partitions("model")) == ["a", "b"]
 
 
@@ -64,7 +64,7 @@ def test_register_continues_if_another_process_added_a_name_meanwhile(
 @pytest.mark.parametrize("dimension", ["benchmark", "model"])
 def test_register_refuses_names_that_keys_could_not_hold(store: dg.DagsterInstance, dimension: str, name: str) -> None:
     with pytest.raises(ConfigError, match=f"cannot be the name of a {dimension}"):
-        register(store, **{f"{dimension}s": ["fine", name]})  # type: ignore[arg-type]
+        register_partitions(store, **{f"{dimension}s": ["fine", name]})  # type: ignore[arg-type]
     assert not store.get_dynamic_partitions(dimension), "none is added where one is refused"
 
 
@@ -119,7 +119,7 @@ def test_definitions_load_if_nothing_can_be_added_to_the_grid(
 
 @pytest.mark.parametrize("name", ["/data/models/my model", "org/model", "./m.gguf", "модель", "m=1,2 (x)"])
 def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> None:
-    register(store, benchmarks=["b_8", "b_16"], models=[name])
+    register_partitions(store, benchmarks=["b_8", "b_16"], models=[name])
     pairs = [f"b_8|{name}", f"b_16|{name}"]
     assert keys(store) == pairs
     assert parse_pair(pairs[0]) == Pair("b_8", name)
@@ -127,7 +127,7 @@ def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> 
 
 def test_neighbours_of_one_model_are_a_range_of_exactly_these(store: dg.DagsterInstance) -> None:
     """A range of Dagster over two dimensions is a rectangle, and the dimensions are sorted by name."""
-    register(store, benchmarks=["b1", "b2", "b3", "b4"], models=["m1", "m2", "m3"])
+    register_partitions(store, benchmarks=["b1", "b2", "b3", "b4"], models=["m1", "m2", "m3"])
     with dg.partition_loading_context(dynamic_partitions_store=store):
         found = PAIRS.get_partition_keys_in_range(dg.PartitionKeyRange("b2|m2", "b3|m2"))
     assert list(map(str, found)) == ["b2|m2", "b3|m2"]

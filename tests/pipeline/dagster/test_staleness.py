@@ -35,7 +35,7 @@ from audit_pipeline.pipeline.audit_requests import AuditRequest
 from audit_pipeline.pipeline.dagster.audit import plan_dry_run
 from audit_pipeline.pipeline.options import AuditOptions
 from audit_pipeline.pipeline.plan import Planner
-from audit_pipeline.pipeline.registry import OF_BENCHMARKS, STAGES
+from audit_pipeline.pipeline.registry import BENCHMARK_STAGES, STAGES
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import Kind
@@ -55,7 +55,7 @@ def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
     specs = [one for name, one in load_benchmarks().items() if name in names or not names]
     state = WorkspaceState(workspace.paths, {one.name: one for one in specs})
     found: dict[str, dict[str, str]] = {}
-    for step in Planner(state, STAGES).plan(Scope(tuple(state.specs)), OF_BENCHMARKS).steps:
+    for step in Planner(state, STAGES).plan(Scope(tuple(state.specs)), BENCHMARK_STAGES).steps:
         found.setdefault(step.stage.name, {})[step.partition] = step.reason
     return found
 
@@ -228,14 +228,16 @@ def test_a_missing_source_is_fetched_first(built: Workspace) -> None:
     assert steps(built, "made_8") == {
         "documents": {SOURCE: "its documents have not been fetched"},
         "benchmark": {"made_8": f"the source {SOURCE} is fetched first"},
-        "split_quality": {"made_8": "the split has not been assessed, or a file of it is damaged or missing"},
+        "split_quality": {
+            "made_8": "the split has not been assessed, or a file of the assessment is damaged or missing"
+        },
     }
 
 
 def test_missing_rows_are_a_problem_and_no_step(workspace: Workspace) -> None:
     workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
     state = WorkspaceState(workspace.paths, {"theirs_8": spec("theirs_8")})
-    made = Planner(state, STAGES).plan(Scope(("theirs_8",)), OF_BENCHMARKS)
+    made = Planner(state, STAGES).plan(Scope(("theirs_8",)), BENCHMARK_STAGES)
     assert made.steps == ()
     assert "nowhere.jsonl" in made.problems_of("benchmark")["theirs_8"]
 

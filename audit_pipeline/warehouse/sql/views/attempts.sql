@@ -102,7 +102,7 @@ COMMENT ON VIEW attempts IS
 COMMENT ON COLUMN attempts.benchmark IS 'benchmark of the texts';
 COMMENT ON COLUMN attempts.model IS 'model';
 COMMENT ON COLUMN attempts.run_id IS 'run; joins to lineage.run_id';
-COMMENT ON COLUMN attempts.started_at IS 'start of this work of the run';
+COMMENT ON COLUMN attempts.started_at IS 'time when the run started this kind of work';
 COMMENT ON COLUMN attempts.kind IS 'search | grid | asked | detectors | tests of the whole set';
 COMMENT ON COLUMN attempts.settings_used IS 'options of the command as canonical JSON; null: not recorded';
 COMMENT ON COLUMN attempts.settings IS
@@ -116,6 +116,6 @@ COMMENT ON COLUMN attempts.outcome IS 'result in words';
 COMMENT ON COLUMN attempts.same_texts_as IS
     'null: a run on the benchmark itself; else the other benchmark of the run, which shares audited documents with this benchmark';
 COMMENT ON COLUMN attempts.plan_sha256 IS 'plan in force: the last plan that was sealed before the work started';
-COMMENT ON COLUMN attempts.sealed_at IS 'time of its sealing; null: no plan';
+COMMENT ON COLUMN attempts.sealed_at IS 'time when the plan was sealed; null: no plan was sealed';
 COMMENT ON COLUMN attempts.is_current IS
     'true if the results of the run are the current results of the benchmark and the model';

@@ -41,8 +41,9 @@ COMMENT ON VIEW book_contamination IS
 COMMENT ON COLUMN book_contamination.title IS 'title of the group''s document; null: several documents';
 COMMENT ON COLUMN book_contamination.collection IS 'project, series or folder of the group';
 COMMENT ON COLUMN book_contamination.p_value IS 'conformal p-value of a group; null for collections and benchmarks';
-COMMENT ON COLUMN book_contamination.groups_tested IS 'number of its groups with a p-value';
+COMMENT ON COLUMN book_contamination.groups_tested IS
+    'number of groups of the book, collection or benchmark with a p-value';
 COMMENT ON COLUMN book_contamination.groups_found IS
-    'number of these groups with q_bh at most 0.05; 0 if the detector''s scores run against training (direction: opposite)';
+    'number of tested groups with q_bh at most 0.05; 0 if the detector scores known non-members higher (direction: opposite)';
 COMMENT ON COLUMN book_contamination.rule IS
     'largest_accuracy | marginal | certified: rule of the threshold that flags texts; null: the group was tested without a rate';

@@ -12,7 +12,7 @@ COMMENT ON COLUMN changes_since_last_audit.left_interval IS
     'true if the current AUROC lies outside of the previous interval; null: no previous interval';
 COMMENT ON COLUMN changes_since_last_audit.previous_claim_level IS 'claim level of the previous run';
 COMMENT ON COLUMN changes_since_last_audit.previous_split_verdict IS 'split verdict of the previous run';
-COMMENT ON COLUMN changes_since_last_audit.previous_run_id IS 'previous run; null: none';
+COMMENT ON COLUMN changes_since_last_audit.previous_run_id IS 'previous run; null: no previous run';
 COMMENT ON COLUMN changes_since_last_audit.previous_finished_at IS
     'time at which the numbers of the previous run were complete';
 COMMENT ON COLUMN changes_since_last_audit.benchmark_changed IS

@@ -40,11 +40,12 @@ COMMENT ON VIEW cost IS
     'time of every audit, one row per stage of a model on a benchmark, and of searching a corpus or counting its tokens; lineage has the times of fetching and building';
 COMMENT ON COLUMN cost.benchmark IS 'benchmark; null: tokens of a corpus were counted';
 COMMENT ON COLUMN cost.model IS 'model; for counted tokens: all models with the tokenizer; null: a corpus was searched';
-COMMENT ON COLUMN cost.corpus IS 'corpus that was searched, or whose tokens were counted; null: neither';
+COMMENT ON COLUMN cost.corpus IS
+    'corpus that was searched, or whose tokens were counted; null: the stage belongs to a model and a benchmark';
 COMMENT ON COLUMN cost.stage IS 'Dagster asset';
 COMMENT ON COLUMN cost.seconds IS
     'time from the start to the last rows, in seconds; cached results take no time, and other runs on the machine prolong it';
 COMMENT ON COLUMN cost.texts IS 'number of texts of the benchmark; null: another build of the benchmark';
 COMMENT ON COLUMN cost.tokens IS
-    'number of tokens of these texts that the model has read, each counted once; extra passes (lower case, branches, …) are not counted';
-COMMENT ON COLUMN cost.is_latest IS 'true if it is the latest time of this stage';
+    'number of tokens of the texts that the model has read, each counted once; extra passes (lower case, branches, …) are not counted';
+COMMENT ON COLUMN cost.is_latest IS 'true if the row is the latest of this stage, model, benchmark and corpus';

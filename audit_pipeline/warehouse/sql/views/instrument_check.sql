@@ -19,6 +19,6 @@ COMMENT ON COLUMN instrument_check.control IS 'control in config/controls.yaml';
 COMMENT ON COLUMN instrument_check.exposed_auroc IS
     'AUROC of members against held-out texts by the model that was trained on the members';
 COMMENT ON COLUMN instrument_check.twin_auroc IS
-    'the same AUROC by the control model, which was trained on neither side: 0.5 except for chance';
+    'AUROC of members against held-out texts by the control model, which was trained on neither side: 0.5 except for chance';
 COMMENT ON COLUMN instrument_check.blind_auroc IS
     'AUROC of the blind control, which uses no model: 0.5 except for chance';

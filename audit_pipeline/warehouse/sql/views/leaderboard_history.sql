@@ -61,7 +61,8 @@ COMMENT ON COLUMN leaderboard_history.is_control IS
 COMMENT ON COLUMN leaderboard_history.auroc IS 'area under the ROC curve; 0.5 is chance';
 COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr IS
     'share of members found while at most 5% of non-members are taken for members; if labels are unknown, audited texts count as members and held-out texts as non-members';
-COMMENT ON COLUMN leaderboard_history.tpr_at_1_fpr IS 'the same share at a false-positive rate of at most 1%';
+COMMENT ON COLUMN leaderboard_history.tpr_at_1_fpr IS
+    'share of members found while at most 1% of non-members are taken for members; if labels are unknown, as for tpr_at_5_fpr';
 COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr IS
     'share of non-members taken for members while at least 95% of members are found; if labels are unknown, as for tpr_at_5_fpr';
 COMMENT ON COLUMN leaderboard_history.n IS 'number of texts with a score on both sides';
@@ -69,14 +70,14 @@ COMMENT ON COLUMN leaderboard_history.blind_auroc IS
     'AUROC of the blind control, a classifier that uses the texts and no model';
 COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr IS 'tpr_at_5_fpr of the blind control';
 COMMENT ON COLUMN leaderboard_history.design_stated_by IS
-    'person who states how the two sides were obtained, on which the claim level rests; null: it follows from how they were drawn';
+    'person who states how the two sides were obtained, on which the claim level depends; null: Corpus Audit drew the sides itself';
 COMMENT ON COLUMN leaderboard_history.worst_control IS 'blind control of the same build with the highest AUROC of four';
 COMMENT ON COLUMN leaderboard_history.worst_control_auroc IS
-    'its AUROC; as the highest of four it exceeds chance somewhat more often than a single one';
+    'AUROC of worst_control; the highest of four AUROCs exceeds chance somewhat more often than the AUROC of a single control';
 COMMENT ON COLUMN leaderboard_history.is_current IS
     'true if the benchmark is still the audited build; if false, audit it again';
 COMMENT ON COLUMN leaderboard_history.margin IS
-    'AUROC minus that of the blind control, paired; it never raises the claim level';
+    'AUROC minus the AUROC of the blind control on the same texts; the margin never raises the claim level';
 COMMENT ON COLUMN leaderboard_history.finished_at IS
     'time at which the numbers of the run were complete; null: not in the ledger';
 COMMENT ON COLUMN leaderboard_history.is_latest IS 'true if the run is the latest of this model on this benchmark';

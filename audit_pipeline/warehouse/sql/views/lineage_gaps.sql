@@ -9,4 +9,4 @@ ORDER BY "table", "partition", run_id;
 
 COMMENT ON VIEW lineage_gaps IS 'ledger entries whose file is missing or corrupt; empty if all files are intact';
 COMMENT ON COLUMN lineage_gaps.is_left_out IS 'true if the file exists, but the warehouse contains none of its rows';
-COMMENT ON COLUMN lineage_gaps.what IS 'missing part, and its possible causes';
+COMMENT ON COLUMN lineage_gaps.what IS 'missing or damaged file, and its possible causes';

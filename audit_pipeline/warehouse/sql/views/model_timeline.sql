@@ -24,8 +24,9 @@ FROM stepped ORDER BY benchmark, detector, parameters, release_date NULLS LAST, 
 
 COMMENT ON VIEW model_timeline IS
     'one benchmark across models in the order of their release; models without a release date come last, without a change; models of controls are omitted';
-COMMENT ON COLUMN model_timeline.previous_model IS 'model that was released before; null: none, or no release date';
+COMMENT ON COLUMN model_timeline.previous_model IS
+    'audited model with the previous release date; null: no such model, or the model has no release date';
 COMMENT ON COLUMN model_timeline.previous_auroc IS 'AUROC of the previous model';
-COMMENT ON COLUMN model_timeline.change_in_auroc IS 'AUROC minus that of the previous model';
+COMMENT ON COLUMN model_timeline.change_in_auroc IS 'AUROC minus the AUROC of the previous model';
 COMMENT ON COLUMN model_timeline.same_build IS
     'true if both models were audited on the same build of the benchmark; false: on different texts';

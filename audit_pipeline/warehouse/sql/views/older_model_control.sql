@@ -27,10 +27,10 @@ ORDER BY board.benchmark, board.detector, board.parameters, board.model, older.r
 COMMENT ON VIEW older_model_control IS
     'every finding with the AUROC of a model that was released before the texts existed, which shows the shift that a language model detects; omitted: findings without such a model, of an earlier build or of a control';
 COMMENT ON COLUMN older_model_control.older_model IS
-    'model that was released before the earliest evaluation text, so that it cannot have read any';
+    'model that was released before the earliest evaluation text existed, so that it cannot have read these texts';
 COMMENT ON COLUMN older_model_control.older_release_date IS 'release date of the older model';
 COMMENT ON COLUMN older_model_control.first_text IS
     'earliest day on which any of the evaluation texts can have existed';
 COMMENT ON COLUMN older_model_control.older_auroc IS
     'AUROC of the older model with the same detector: the effect of the difference between the two sides without training';
-COMMENT ON COLUMN older_model_control.above_older IS 'AUROC minus that of the older model; it has no interval';
+COMMENT ON COLUMN older_model_control.above_older IS 'AUROC minus the AUROC of the older model, without an interval';

@@ -49,7 +49,7 @@ COMMENT ON VIEW plan_deviations IS
 COMMENT ON COLUMN plan_deviations.benchmark IS 'benchmark';
 COMMENT ON COLUMN plan_deviations.model IS 'model';
 COMMENT ON COLUMN plan_deviations.kind IS 'search | detectors: kind of the results';
-COMMENT ON COLUMN plan_deviations.run_id IS 'run of these results; joins to lineage.run_id';
+COMMENT ON COLUMN plan_deviations.run_id IS 'run of the results; joins to lineage.run_id';
 COMMENT ON COLUMN plan_deviations.item IS 'subject of the difference';
 COMMENT ON COLUMN plan_deviations.planned IS 'value in the plan; null: not in the plan';
 COMMENT ON COLUMN plan_deviations.found IS 'value in the ledger entry of the run; null: missing or not done';

@@ -33,8 +33,8 @@ COMMENT ON VIEW plan_in_force IS
 COMMENT ON COLUMN plan_in_force.benchmark IS 'benchmark';
 COMMENT ON COLUMN plan_in_force.model IS 'model';
 COMMENT ON COLUMN plan_in_force.kind IS 'search | detectors: kind of the planned results';
-COMMENT ON COLUMN plan_in_force.run_id IS 'run of these results; joins to lineage.run_id';
-COMMENT ON COLUMN plan_in_force.started_at IS 'start of this work of the run';
+COMMENT ON COLUMN plan_in_force.run_id IS 'run of the results; joins to lineage.run_id';
+COMMENT ON COLUMN plan_in_force.started_at IS 'time when the run started this kind of work';
 COMMENT ON COLUMN plan_in_force.plan_sha256 IS 'sha256 of the plan';
 COMMENT ON COLUMN plan_in_force.sealed_at IS 'time of sealing by the clock of this machine';
 COMMENT ON COLUMN plan_in_force.timestamped_at IS 'time of the timestamp authority; null: no timestamp';
@@ -48,6 +48,6 @@ COMMENT ON COLUMN plan_in_force.passes_before IS
 COMMENT ON COLUMN plan_in_force.deviations IS 'number of differences between plan and results (view plan_deviations)';
 COMMENT ON COLUMN plan_in_force.plans_sealed IS 'number of sealed plans of this pair';
 COMMENT ON COLUMN plan_in_force.other_subject IS
-    'digests by which the results belong to another audit than the plan, with the names of plan_deviations; null: none';
+    'digests (items of plan_deviations) that differ, so that the results belong to another audit than the plan; null: no digest differs';
 COMMENT ON COLUMN plan_in_force.planned_beforehand IS
     'true if the plan covers these results and was sealed (and timestamped, if it has a timestamp) before any recorded pass of the model over these texts';

@@ -39,7 +39,7 @@ COMMENT ON COLUMN series_documents.checkpoints IS 'number of checkpoints that we
 COMMENT ON COLUMN series_documents.since_first IS 'number of checkpoints from the first finding on';
 COMMENT ON COLUMN series_documents.found_at IS 'number of checkpoints at which the document is found';
 COMMENT ON COLUMN series_documents.first_model IS 'first checkpoint at which the document is found';
-COMMENT ON COLUMN series_documents.first_step IS 'step of the first checkpoint';
+COMMENT ON COLUMN series_documents.first_step IS 'training step of first_model';
 COMMENT ON COLUMN series_documents.lost_model IS
     'checkpoint after the last finding; null: the document is found at the last checkpoint';
-COMMENT ON COLUMN series_documents.lost_step IS 'step of that checkpoint';
+COMMENT ON COLUMN series_documents.lost_step IS 'training step of lost_model';

@@ -22,4 +22,4 @@ COMMENT ON VIEW series_findings IS
 COMMENT ON COLUMN series_findings.model IS 'checkpoint: series@checkpoint';
 COMMENT ON COLUMN series_findings.documents IS 'number of audited documents that were searched for passages';
 COMMENT ON COLUMN series_findings.reproduced IS
-    'number of these documents with a passage that the model reproduces word for word';
+    'number of searched documents with a passage that the model reproduces word for word';

@@ -43,7 +43,7 @@ COMMENT ON VIEW split_summary IS
 COMMENT ON COLUMN split_summary.worst_control IS
     'blind control with the highest AUROC: words, characters, length or dates';
 COMMENT ON COLUMN split_summary.worst_control_auroc IS
-    'its AUROC; as the highest of four it exceeds chance somewhat more often than a single one';
+    'AUROC of worst_control; the highest of four AUROCs exceeds chance somewhat more often than the AUROC of a single control';
 COMMENT ON COLUMN split_summary.words_auroc IS 'AUROC of the blind control of words, which decides the split verdict';
 COMMENT ON COLUMN split_summary.characters_auroc IS 'AUROC of the blind control of characters';
 COMMENT ON COLUMN split_summary.length_auroc IS 'AUROC of the blind control of lengths and compressibility';
