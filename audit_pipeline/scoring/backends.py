@@ -282,7 +282,8 @@ class Endpoints:
         if endpoint not in self._budgets:
             if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(
-                    f"{endpoint.described} has no price. Add price_per_million to its entry in config/models.yaml."
+                    f"the price of {endpoint.described} is unknown. Set price_per_million in its entry in "
+                    "config/models.yaml."
                 )
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).subtract(before, endpoint.cost_of(before))

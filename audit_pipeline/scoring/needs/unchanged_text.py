@@ -195,7 +195,7 @@ class ReferenceProvider(provider.Provider[TextStatistics]):
         entry = self._model.entry
         try:
             reference = load_reference_model(self._model, self._scope.paths)
-            if reference is not None and reference.identity.is_unasked:
+            if reference is not None and reference.identity.is_unprobed:
                 raise ModelError(
                     f"the server of {reference.entry.name} has not been probed yet. Run the audit when the "
                     "server is reachable."

@@ -26,7 +26,7 @@ def entry(**endpoint: Any) -> ModelEntry:
 def test_limits_require_an_endpoint_and_cost_limits_a_price() -> None:
     assert Limits(30, 6.0).require_usable_for(entry(price_per_million=2.0)) == Limits(30, 6.0)
     assert Limits().require_usable_for(entry()) == Limits()
-    with pytest.raises(ConfigError, match="served has no price"):
+    with pytest.raises(ConfigError, match="the price of served is unknown"):
         Limits(max_cost=1.0).require_usable_for(entry())
     with pytest.raises(ConfigError, match="here runs on this machine"):
         Limits(max_tokens=1).require_usable_for(ModelEntry(name="here", path=Path("anywhere")))
@@ -39,7 +39,7 @@ def test_limits_apply_to_a_reference_model_at_an_endpoint(monkeypatch: pytest.Mo
     monkeypatch.setattr("audit_pipeline.models.config.resolve_model", lambda name, models: models[name])
     assert find_endpoint_models(here) == [(reference, reference.endpoint)]
     assert Limits(max_tokens=1).require_usable_for(here) == Limits(max_tokens=1)
-    with pytest.raises(ConfigError, match="served has no price"):
+    with pytest.raises(ConfigError, match="the price of served is unknown"):
         Limits(max_cost=1.0).require_usable_for(here)
 
 
@@ -56,7 +56,7 @@ def test_endpoints_share_a_limit_and_have_their_own() -> None:
     assert endpoints.budget(own) is budget
     endpoints.budget(reference).reserve(Usage(25))
     with pytest.raises(
-        BudgetError, match=r"25 of 30 are used, and the next request could raise this to 31\. .* raise max_tokens"
+        BudgetError, match=r"25 of 30 are used, and the request could raise this number to 31\. .* raise max_tokens"
     ):
         endpoints.budget(reference).reserve(Usage(6))
     budget.reserve(Usage(70))
