@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.extras.controls.config import ControlEntry, load_controls
 from audit_pipeline.extras.controls.draw import draw_texts, read_control_documents
 from audit_pipeline.extras.controls.study import train_and_measure
@@ -52,7 +52,7 @@ def main() -> None:
         if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
             refresh_source(source, paths, "bench", load_source_settings())
     also = [name for name in arguments.also.split(",") if name]
-    detectors = [one.name for one, _ in select([*(one.name for one, _ in select()), *also])]
+    detectors = [one.name for one, _ in select_detectors([*(one.name for one, _ in select_detectors()), *also])]
 
     began = time.perf_counter()
     exposed = [_aurocs(control, seed, EXPOSED, paths, detectors) for seed in range(arguments.positive)]

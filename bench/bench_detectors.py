@@ -20,7 +20,7 @@ import numpy as np
 from bench_token_statistics import texts_from_addresses
 
 from audit_pipeline.detectors.min_k import compute_z_scores
-from audit_pipeline.detectors.registry import REGISTRY, select
+from audit_pipeline.detectors.registry import REGISTRY, select_detectors
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
@@ -51,7 +51,7 @@ def main() -> None:
     ids = [str(number) for number in range(len(texts))]
     one_pass = [name for name, one in REGISTRY.items() if not one.needs]
     cached = [*one_pass, "lowercase", "infilling"]
-    selection = select(cached, overrides={"infilling": {"m": given.steps}})
+    selection = select_detectors(cached, overrides={"infilling": {"m": given.steps}})
     tokens: dict[str, dict[str, np.ndarray]] = {}
     scores: dict[str, dict[str, np.ndarray]] = {}
     for dtype in DTYPES:
@@ -59,10 +59,10 @@ def main() -> None:
             paths = DataPaths(Path(folder))
             model = load_tokenized(apply_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
             forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
-            own = Session(model, select(one_pass), paths).run(texts, partial(_loaded, forward)).text_pass
+            own = Session(model, select_detectors(one_pass), paths).run(texts, partial(_loaded, forward)).text_pass
             if dtype == "float32":
                 started = time.perf_counter()
-                table = Session(model, select(one_pass, grid=True), paths).score(ids, texts)
+                table = Session(model, select_detectors(one_pass, grid=True), paths).score(ids, texts)
                 seconds = time.perf_counter() - started
                 print(
                     f"load {os.getloadavg()[0]:.1f}; {', '.join(one_pass)}: {len(table):,} scores in {seconds:.3f} s,"

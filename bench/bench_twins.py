@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
 from audit_pipeline.models.config import ModelEntry
@@ -110,7 +110,7 @@ def score_versions(items: list[list[str]], training: list[str]) -> dict[str, lis
         tokenizer.save_pretrained(folder)
         model = load_tokenized(ModelEntry(name="twins", path=folder), paths)
         forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)
-        session = Session(model, [(found, [found.default]) for found, _ in select(list(DETECTORS))], paths)
+        session = Session(model, [(found, [found.default]) for found, _ in select_detectors(list(DETECTORS))], paths)
         session.run(texts, lambda _: forward)
         table = session.score([str(place) for place in range(len(texts))], texts)
     scored: dict[str, list[tuple[int, float]]] = defaultdict(list)

@@ -41,7 +41,7 @@ from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
-from audit_pipeline.detectors.registry import is_default, select
+from audit_pipeline.detectors.registry import is_default, select_detectors
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized, write_card
 from audit_pipeline.pipeline.dagster import partitions
@@ -116,7 +116,7 @@ def settings() -> list[tuple[str, str, bool]]:
     """Every detector at every setting of its grid, and whether it is the default."""
     return [
         (detector.name, canonical_json(dict(one)), is_default(detector.name, canonical_json(dict(one))))
-        for detector, grid in select(grid=True)
+        for detector, grid in select_detectors(grid=True)
         for one in grid
     ]
 

@@ -141,7 +141,7 @@ def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Worksp
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
     told = done(workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet"))
-    assert "the model at the endpoint of served has changed" in told
+    assert "the model on the server of served has changed" in told
     done(workspace.run("report"))
     assert state(workspace) == [("stale", why)]
     plan = answered(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]

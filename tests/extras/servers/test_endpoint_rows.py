@@ -181,7 +181,7 @@ def test_a_string_with_other_tokens_is_skipped_and_reported(server: FakeEndpoint
             sum(f"sha256 {sha256} is skipped. The server splits the text into other tokens" in one for one in told) == 1
         )
     assert told[-1].endswith("2 text(s) were skipped and have no row in the results.")
-    session = Session(opened.model, registry.select(["loss"]), paths)
+    session = Session(opened.model, registry.select_detectors(["loss"]), paths)
     scored = session.score(["0", "1"], SENTENCES[:2]).to_pylist()
     assert [one["status"] for one in scored] == ["ok", "failed"]
     assert "no token statistics for the text" in scored[1]["reason"]
