@@ -114,7 +114,9 @@ INFILLING = detector.Detector(
         "m": detector.Parameter(
             default=5,
             grid=(0, 1, 3, 5, 10, 20, 50, 100),
-            description="the number of following tokens that are compared; benchmarks with texts of up to 32 words use 1",
+            description=(
+                "the number of following tokens that are compared; benchmarks with texts of up to 32 words use 1"
+            ),
             requirement="a whole number from 0 to 1000",
             accepts=lambda value: type(value) is int and 0 <= value <= 1000,
         ),

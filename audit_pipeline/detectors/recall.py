@@ -108,7 +108,10 @@ CON_RECALL = Detector(
         ),
         "join": _JOIN,
     },
-    equation="(LL(x | P_non) - gamma * LL(x | P_mem)) / LL(x), each LL as in recall, both prefixes with the same number of texts",
+    equation=(
+        "(LL(x | P_non) - gamma * LL(x | P_mem)) / LL(x), each LL as in recall; both prefixes have the same number of "
+        "texts"
+    ),
     reported=(
         "The authors call it the state of the art on WikiMIA. Their code tries nine values of gamma and chooses none."
     ),
