@@ -146,5 +146,5 @@ def test_an_error_of_a_worker_is_one_line(tmp_path: Path, folder: Path, nodes: N
     driver = start(broken, tmp_path / "data", texts_of("third")[:3], nodes)
     output, _ = driver.communicate(timeout=PATIENCE_SECONDS)
     assert driver.returncode == 2, output
-    assert "Error: the model's logits are not numbers in float32" in output.splitlines()[-1]
+    assert "Error: with dtype float32, the model's logits are not numbers" in output.splitlines()[-1]
     assert "Traceback" not in output
