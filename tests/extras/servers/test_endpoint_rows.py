@@ -296,5 +296,5 @@ def test_the_entry_decides_the_back_end(behind: Entry, tmp_path: Path) -> None:
     ready = open_backend(model, paths, notify=told.append, endpoints=endpoints)
     assert isinstance(ready, EndpointBackend)
     assert told.count(told[0]) == 1
-    with pytest.raises(ModelError, match="the weights of .* on this machine"):
+    with pytest.raises(ModelError, match=r"the weights of .* on this machine"):
         load_local_pass(model, lambda _: ready)
