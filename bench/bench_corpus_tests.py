@@ -148,8 +148,7 @@ def draw_likelihoods(
 
 
 def compute_p_values(drawn: Floats, rule: Rule) -> list[float]:
-    """Return the p-value of each data set [data sets, shards, 1 + permutations] by a rule. Refused tests are "
-    "omitted."""
+    """Return the p-values of data sets [data sets, shards, 1 + permutations] by a rule, without refused tests."""
     found = [run_sharded_permutation_test(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
     return [p for p in found if p is not None]
 

@@ -444,8 +444,7 @@ def time_best_scan(warehouse: Path, repeats: int, sql: str) -> tuple[int, float]
 
 
 def iterate_queries(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the SQL of each measured query: all tables and views, and the macros with typical "
-    "arguments."""
+    """Yield the name and the SQL of each query: all tables and views, and the macros with typical arguments."""
     yield from ((table.name, f"FROM {table.name}") for table in list_tables(include_text=True))
     yield from ((view.name, f"FROM {view.name}") for view in VIEWS)
     moment = "TIMESTAMPTZ '2026-01-05 00:00Z'"

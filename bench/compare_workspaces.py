@@ -299,8 +299,7 @@ class Comparison:
         print(f"DIFFERENT {what}")
 
     def list_common(self, where: str, old: set[str], new: set[str]) -> list[str]:
-        """Return the names that both sides have. Print the other names, which are differences unless --gone names "
-        "them."""
+        """Return the names that both sides have. Report the other names, unless --gone names them."""
         for name in sorted(old ^ new):
             full, side = f"{where}.{name}" if where else name, "OLD" if name in old else "NEW"
             if matches_any(full, self.gone) or matches_any(name, self.gone):
