@@ -79,7 +79,7 @@ def test_the_weights_of_a_gguf_are_converted_once(a_gguf: TokenizedModel, monkey
     first = load_weights(a_gguf, "cpu", messages.append)
     assert read_manifest_if_whole(a_gguf.weights_folder)
     assert any("converting tiny.gguf" in line for line in messages)
-    assert any("of converted weights in" in line for line in messages)
+    assert any("of converted weights are stored in" in line for line in messages)
     monkeypatch.setattr(weights, "_load_from_gguf", None)
     second = load_weights(a_gguf, "cpu", messages.append)
     assert len(messages) == 2

@@ -126,7 +126,7 @@ def test_copies_that_were_not_run_are_the_reason(tiny: Tiny, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("seeds", "where", "words"),
     [
-        (STREAM, {}, "requires the rows of a file"),
+        (STREAM, {}, "depend on the order of the rows of a file"),
         (TEXT, {"in_context": True}, "the text is scored after a context"),
         (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "the text is scored after a context"),
     ],
