@@ -1,12 +1,13 @@
-"""Is a text found that an adapter was trained on? Two adapters on the embedded model, with four checkpoints each.
-
-Chance divides windows of State of the Union addresses. The adapter `known` is trained on the audited ones, the adapter
-`others` on as many others; the held-out ones are in neither. Both are series of models.yaml, which are audited with
-their base: the curve of the first must rise, the second and the base must not find anything.
+"""Check that audits find the texts that an adapter was trained on, with two adapters of four checkpoints each.
 
     python bench/bench_adapters.py FOLDER [--texts 20] [--epochs 6]
 
-FOLDER becomes a workspace, whose report has the curves. Needs the extra `adapters`.
+Windows of State of the Union addresses are divided at random. The adapter `known` is trained on the audited windows,
+and the adapter `others` on the same number of other windows. The held-out windows are in neither. The base is
+smollm2-135m. Both adapters are series of models.yaml and are audited together with their base. The AUROC of `known`
+must rise over its checkpoints. Audits of `others` and of the base must find nothing.
+
+FOLDER becomes a workspace, whose report shows the curves. The script requires the extra `adapters`.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ LORA = {
     "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
     "task_type": "CAUSAL_LM",
 }
-# The uppermost of 30: what lies below needs no gradients, and takes half of the time.
+# Only the uppermost 10 of 30 layers are trained. The layers below need no gradients, which halves the time.
 TRAINED_LAYERS = list(range(20, 30))
-# The processor multiplies it two to three times as fast.
+# The processor multiplies bfloat16 two to three times as fast as float32.
 DTYPE = "bfloat16"
 
 
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("folder", type=Path)
+    given.add_argument("folder", type=Path, help="Folder of the new workspace.")
     given.add_argument(
         "--texts", type=int, default=20, help="Number of texts per adapter, and of evaluated held-out texts."
     )
     given.add_argument("--calibrating", type=int, default=20, help="Number of held-out texts for calibration.")
-    given.add_argument("--epochs", type=int, default=6)
+    given.add_argument("--epochs", type=int, default=6, help="Number of training epochs.")
     arguments = given.parse_args()
     folder = arguments.folder.resolve()
     make_workspace(folder, texts=arguments.texts, epochs=arguments.epochs, calibrating=arguments.calibrating)
@@ -71,7 +72,11 @@ def main() -> None:
 def make_workspace(folder: Path, *, texts: int, epochs: int, calibrating: int = 0) -> None:
     """Draw the texts, train both adapters on them, and write the configuration that audits them.
 
-    ``calibrating``: held-out texts that the audited ones are compared with one by one; 20 at least, or none.
+    Args:
+        folder: Folder of the workspace.
+        texts: Number of texts per adapter.
+        epochs: Number of training epochs.
+        calibrating: Number of held-out texts for the p-values of single texts: at least 20, or 0 for no p-values.
     """
     control = ControlEntry(
         name=BENCHMARK,
@@ -126,7 +131,7 @@ def write_configuration(config: Path) -> None:
 
 
 def train_adapter(folder: Path, texts: Sequence[str], control: ControlEntry, paths: DataPaths, config: Path) -> None:
-    """Train an adapter, and keep it after an eighth, a quarter, a half and all of the steps."""
+    """Train an adapter, and save it after an eighth, a quarter, a half and all of the steps."""
     base = load_tokenized(apply_overrides(load_models(config)[BASE], dtype=DTYPE), paths)
     assert base.start_token_id is not None
     torch.manual_seed(control.seed)
@@ -143,7 +148,7 @@ def train_adapter(folder: Path, texts: Sequence[str], control: ControlEntry, pat
 
 
 def run_command(folder: Path, *arguments: str) -> str:
-    """Run a command of corpus-audit on the workspace; returns what it printed."""
+    """Run a command of corpus-audit on the workspace and return its output."""
     named = {"CORPUS_AUDIT_CONFIG": str(folder / "config"), "CORPUS_AUDIT_DATA": str(folder / "data")}
     command = [sys.executable, "-c", "from audit_pipeline.cli import main; main()", *arguments]
     done = subprocess.run(command, env={**os.environ, **named}, stdout=subprocess.PIPE, check=True, text=True)
@@ -151,7 +156,7 @@ def run_command(folder: Path, *arguments: str) -> str:
 
 
 def read_series(folder: Path) -> list[Mapping[str, Any]]:
-    """Read the base and the checkpoints, each with its headline's AUROC and the texts that it reproduces."""
+    """Return one row per model: its headline AUROC, and the number of texts that it reproduces."""
     statement = (
         "SELECT model, step, auroc, standing_out, tested, reproduced, documents FROM series_findings ORDER BY ALL"
     )

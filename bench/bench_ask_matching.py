@@ -1,12 +1,19 @@
-"""Answers measured against a document: milliseconds an answer, and how the time grows with the document.
+"""Benchmark of comparing answers with a document: the time per answer, and its growth with the length of the document.
 
 Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_ask_matching.py [--words 100000] [--answers 1000]``.
 
-An answer has 300 words of the document, one in twenty replaced; its prompt the 50 words before. Documents: *random*
-(words as frequent as in prose), *sentence* (one sentence of ten words, repeated) and *word* (one word, repeated); of
-the last two prompts are not given, as every word would be quoted. Each at half the words, too: what is linear takes
-half the time to build and as long an answer.
-What belongs here: timing. What does not: correctness (tests/).
+An answer consists of 300 words of the document. One in twenty words is replaced. The prompt is the 50 words before the
+passage. There are three kinds of documents:
+
+- *random*: words that are as frequent as in prose.
+- *sentence*: one sentence of ten words, repeated. These documents have no prompts, because a prompt would contain every
+  word of the document.
+- *word*: one word, repeated, also without prompts.
+
+Each document is also measured at half its length. If the time is linear, building takes half as long, and an answer
+takes the same time.
+
+This script measures time. Correctness is tested in tests/.
 """
 
 from __future__ import annotations
@@ -22,8 +29,8 @@ _ANSWER, _PROMPT, _REPLACED = 300, 50, 15
 _SENTENCE = ["the", "miller", "rose", "at", "four", "and", "lit", "the", "old", "lamp"]
 
 
-def words_of(kind: str, size: int) -> list[str]:
-    """The words of a document of a kind."""
+def make_document_words(kind: str, size: int) -> list[str]:
+    """Return the ``size`` words of a document of a kind: random, sentence or word."""
     if kind == "random":
         ranks = np.random.default_rng(size).zipf(1.3, size) % 20_000
         return [f"w{rank}" for rank in ranks.tolist()]
@@ -33,14 +40,15 @@ def words_of(kind: str, size: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--words", type=int, default=100_000)
-    parser.add_argument("--answers", type=int, default=1000)
+    parser.add_argument("--words", type=int, default=100_000, help="Number of words of the longer documents.")
+    parser.add_argument("--answers", type=int, default=1000, help="Number of answers per document.")
     given = parser.parse_args()
-    DocumentMatcher("tables of characters are built once").measure_answer("é", None, None)
-    print(f"{'document':9} {'words':>8} {'built':>8} {'an answer':>10} {'in all':>8}")
+    # The first call builds tables of characters, which later calls use again.
+    DocumentMatcher("a first document").measure_answer("é", None, None)
+    print(f"{'document':9} {'words':>8} {'build':>8} {'per answer':>10} {'total':>8}")
     for kind in ("random", "sentence", "word"):
         for size in (given.words // 2, given.words):
-            words = words_of(kind, size)
+            words = make_document_words(kind, size)
             text = " ".join(words)
             starts = np.cumsum([0, *(len(word) + 1 for word in words)])
             chosen = np.random.default_rng(1)

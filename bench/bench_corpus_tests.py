@@ -1,15 +1,20 @@
-"""Sizes and power of the corpus-level tests, by simulation.
+"""Simulations of the size and power of the corpus-level tests.
 
-Run by hand: ``python bench/bench_corpus_tests.py [PART …] [--data-sets 2000] [--seed 20240601]``, the parts
-being combinations, orders, inference, power.
+Run by hand: ``python bench/bench_corpus_tests.py [PART …] [--data-sets 2000] [--seed 20240601]``. The parts are
+combinations, orders, inference and power.
 
-Size, over at least 2,000 data sets without any effect: the share of p-values up to 0.05. FAIL where a share exceeds
-5% + 3 standard errors. Counted so are dataset inference (one split; ten by twice the median), twice the median by
-itself, and the exact rule of the permutation test. The t-test over shards is counted where the likelihoods are
-symmetric, and measured where they are skewed. Fisher's rule, which is not used, is given next to the other. Power is
-given, not judged.
+The size is the share of p-values up to 0.05 over at least 2,000 data sets without any effect. The script prints FAIL if
+a share exceeds 5% + 3 standard errors. It judges these sizes:
 
-What belongs here: simulations. What does not: cases worked out by hand (tests/statistics/, tests/statistics/).
+- dataset inference, with one split, and with ten splits whose p-values are combined by twice the median;
+- twice the median by itself;
+- the exact rule of the permutation test;
+- the t-test over shards, if the likelihoods are symmetric.
+
+It measures, but does not judge, the t-test with skewed likelihoods, Fisher's rule (which the product does not use), and
+all powers.
+
+Cases that are computed by hand are in tests/statistics/.
 """
 
 from __future__ import annotations
@@ -41,13 +46,19 @@ NOISES: dict[str, Noise] = {
 
 
 class Verdict:
-    """Prints what was measured, and remembers whether all of it held."""
+    """Printer of measured sizes, with a list of the sizes that are too large.
+
+    Attributes:
+        limit: The largest accepted size.
+        failed: Names of the sizes above the limit.
+    """
 
     def __init__(self, data_sets: int) -> None:
         self.limit = ALPHA + 3 * float(np.sqrt(ALPHA * (1 - ALPHA) / data_sets))
         self.failed: list[str] = []
 
-    def size(self, what: str, p_values: npt.ArrayLike, *, judged: bool = True) -> None:
+    def check_size(self, what: str, p_values: npt.ArrayLike, *, judged: bool = True) -> None:
+        """Print the share of p-values up to 0.05, and record a failure if it is judged and too large."""
         share = float(np.mean(np.asarray(p_values) <= ALPHA))
         bad = judged and share > self.limit
         if bad:
@@ -55,12 +66,22 @@ class Verdict:
         print(f"  {what:<64} {share:7.2%}  {'FAIL' if bad else 'ok' if judged else 'not judged'}")
 
 
-def texts_of(
+def draw_texts(
     generator: np.random.Generator, sides: tuple[int, int], windows: int, noise: Noise, effect: float
 ) -> tuple[Floats, npt.NDArray[np.bool_], list[str]]:
-    """Scores of texts by ``FEATURES`` alike detectors; documents differ, of their windows 1 to 2 ``windows`` - 1 each.
+    """Draw the scores of texts by ``FEATURES`` detectors of equal quality.
 
-    ``effect`` is added to half of the features of audited texts, in standard deviations of a text's score.
+    Scores of one document are correlated.
+
+    Args:
+        generator: Source of random numbers.
+        sides: Numbers of audited and of held-out documents.
+        windows: Mean number of texts per document. The number is drawn from 1 to 2 * windows - 1.
+        noise: Distribution of the scores.
+        effect: Number that is added to half of the features of audited texts, in standard deviations of a text's score.
+
+    Returns:
+        The scores [texts, features], the mask of held-out texts, and the document of each text.
     """
     n_groups = sum(sides)
     group = np.repeat(np.arange(n_groups), generator.integers(1, 2 * windows, n_groups))
@@ -71,11 +92,11 @@ def texts_of(
     return values, held_out, [f"g{one}" for one in group]
 
 
-def inference_p(
+def draw_split_p_values(
     generator: np.random.Generator, sides: tuple[int, int], windows: int, noise: Noise, effect: float = 0.0
 ) -> tuple[float, ...]:
-    """The p-values of ten splits of one data set."""
-    values, held_out, groups = texts_of(generator, sides, windows, noise, effect)
+    """Draw a data set and return the p-values of its ten splits. The arguments are those of :func:`draw_texts`."""
+    values, held_out, groups = draw_texts(generator, sides, windows, noise, effect)
     names = [f"f{one}" for one in range(FEATURES)]
     done = run_dataset_inference(
         ComparedTexts(values, names, held_out, groups),
@@ -95,11 +116,11 @@ def measure_inference(verdict: Verdict, data_sets: int, seed: int) -> None:
     ]
     for name, sides, windows, noise in cases:
         generator = np.random.default_rng([seed, 1, *sides])
-        splits = [inference_p(generator, sides, windows, NOISES[noise]) for _ in range(data_sets)]
-        verdict.size(f"{name}: one split", [one[0] for one in splits])
-        verdict.size(f"{name}: twice the median", [combine_p_values(one) for one in splits])
+        splits = [draw_split_p_values(generator, sides, windows, NOISES[noise]) for _ in range(data_sets)]
+        verdict.check_size(f"{name}: one split", [one[0] for one in splits])
+        verdict.check_size(f"{name}: twice the median", [combine_p_values(one) for one in splits])
         fisher = [stats.combine_pvalues(one, method="fisher").pvalue for one in splits]
-        verdict.size(f"{name}: Fisher (not used)", fisher, judged=False)
+        verdict.check_size(f"{name}: Fisher (not used)", fisher, judged=False)
 
 
 def measure_power(verdict: Verdict, data_sets: int, seed: int) -> None:
@@ -108,23 +129,26 @@ def measure_power(verdict: Verdict, data_sets: int, seed: int) -> None:
     for groups in (20, 50, 100):
         for effect in (0.2, 0.4, 0.8):
             generator = np.random.default_rng([seed, 2, groups, int(10 * effect)])
-            splits = [inference_p(generator, (groups, groups), 3, NOISES["normal"], effect) for _ in range(few)]
+            splits = [draw_split_p_values(generator, (groups, groups), 3, NOISES["normal"], effect) for _ in range(few)]
             share = np.mean([combine_p_values(one) <= ALPHA for one in splits])
             print(f"  {groups} and {groups} groups, effect {effect} SD: {share:.1%}")
 
 
-def likelihoods(
+def draw_likelihoods(
     generator: np.random.Generator, data_sets: int, shards: int, permutations: int, noise: Noise, effect: float
 ) -> Floats:
-    """Log-likelihoods [data sets, shards, 1 + permutations]: a shard's level and spread are its own."""
+    """Draw log-likelihoods [data sets, shards, 1 + permutations]. Each shard has a random level and spread.
+
+    The first entry of a shard is its published order, which ``effect`` raises by this number of standard deviations.
+    """
     spread = generator.gamma(2.0, 1.0, (data_sets, shards, 1))
     values = noise(generator, (data_sets, shards, permutations + 1))
     values[:, :, 0] += effect
     return 100 * generator.standard_normal((data_sets, shards, 1)) + spread * values
 
 
-def p_values(drawn: Floats, rule: Rule) -> list[float]:
-    """Of each data set [data sets, shards, 1 + permutations] the test's p-value by that rule."""
+def compute_p_values(drawn: Floats, rule: Rule) -> list[float]:
+    """Return the p-values of data sets [data sets, shards, 1 + permutations] by a rule, without refused tests."""
     found = [run_sharded_permutation_test(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
     return [p for p in found if p is not None]
 
@@ -134,27 +158,27 @@ def measure_orders(verdict: Verdict, data_sets: int, seed: int) -> None:
     for shards in (10, 50):
         for name, noise in NOISES.items():
             generator = np.random.default_rng([seed, 5, shards, len(name)])
-            drawn = likelihoods(generator, data_sets, shards, 25, noise, 0.0)
-            verdict.size(f"{shards} shards, {name}: exact", p_values(drawn, "exact"))
+            drawn = draw_likelihoods(generator, data_sets, shards, 25, noise, 0.0)
+            verdict.check_size(f"{shards} shards, {name}: exact", compute_p_values(drawn, "exact"))
             symmetric = not name.endswith("exponential")
-            verdict.size(f"{shards} shards, {name}: t-test", p_values(drawn, "t_test"), judged=symmetric)
-    print("power at 5%, exact and t-test, the published order's likelihood raised by so many standard deviations")
+            verdict.check_size(f"{shards} shards, {name}: t-test", compute_p_values(drawn, "t_test"), judged=symmetric)
+    print("power at 5% of the exact rule and of the t-test, by the effect on the published order's likelihood")
     for shards in (10, 20, 50):
         for effect in (0.2, 0.4, 0.8):
             generator = np.random.default_rng([seed, 6, shards, int(10 * effect)])
-            drawn = likelihoods(generator, data_sets, shards, 25, NOISES["normal"], effect)
-            exact, t_test = (np.mean(np.array(p_values(drawn, rule)) <= ALPHA) for rule in get_args(Rule))
+            drawn = draw_likelihoods(generator, data_sets, shards, 25, NOISES["normal"], effect)
+            exact, t_test = (np.mean(np.array(compute_p_values(drawn, rule)) <= ALPHA) for rule in get_args(Rule))
             print(f"  {shards} shards, effect {effect} SD: {exact:.1%} and {t_test:.1%}")
 
 
 def measure_combinations(verdict: Verdict, data_sets: int, seed: int) -> None:
-    print(f"combining ten p-values of equally correlated normals, {data_sets} data sets without effect")
+    print(f"combination of ten p-values of equally correlated normals, {data_sets} data sets without effect")
     for correlation in (0.0, 0.5, 0.9, 1.0):
         generator = np.random.default_rng([seed, 7, int(10 * correlation)])
         common = generator.standard_normal((data_sets, 1))
         own = generator.standard_normal((data_sets, 10))
         p = stats.norm.sf(np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own)
-        verdict.size(f"correlation {correlation}: twice the median", [combine_p_values(one) for one in p])
+        verdict.check_size(f"correlation {correlation}: twice the median", [combine_p_values(one) for one in p])
 
 
 PARTS: dict[str, Callable[[Verdict, int, int], None]] = {
@@ -174,11 +198,11 @@ def main() -> None:
         metavar="PART",
         help=f"Parts to run: {', '.join(PARTS)}. Default: all parts.",
     )
-    parser.add_argument("--data-sets", type=int, default=2000)
+    parser.add_argument("--data-sets", type=int, default=2000, help="Number of simulated data sets per size.")
     parser.add_argument("--seed", type=int, default=20240601)
     given = parser.parse_args()
     verdict = Verdict(given.data_sets)
-    print(f"limit of a size: {verdict.limit:.2%}")
+    print(f"largest accepted size: {verdict.limit:.2%}")
     for part in given.parts or PARTS:
         began = time.perf_counter()
         PARTS[part](verdict, given.data_sets, given.seed)

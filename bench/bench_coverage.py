@@ -1,24 +1,22 @@
-"""How often the intervals hold what they are of, and how often equal detectors are told apart: long simulations.
+"""Simulations of the coverage of intervals, and of how often equal detectors are called different.
 
-Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [aurocs|shares|thresholds|sizes …]``, by default all.
-Seeds are fixed. On two cores shared with other work, ``aurocs --repeats 300`` took 39 minutes,
-``shares --repeats 1000`` 41 minutes, and ``thresholds --repeats 1000`` 10 seconds.
+Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [aurocs|shares|thresholds|sizes …]``. By default all
+parts run. Seeds are fixed. On two cores with other load, ``aurocs --repeats 300`` took 39 minutes, ``shares --repeats
+1000`` 41 minutes, and ``thresholds --repeats 1000`` 10 seconds.
 
-Scores are normal, of unit variance, of which a part (the group's effect: 0, .5 or .9) is common to the texts of a
-group; members are shifted so that the AUROC is the one wanted. What an interval should hold is the mean over all data
-sets of its cell, for where groups have both sides a part of the pairs lies within a group. Groups have 6 to 34 texts
-(*alike*), or 2 to some hundred (*unequal*: lognormal, of deviation 1, around 20). ``thresholds``
-has one text per group.
+Scores are normal with unit variance. A part of the variance (the group effect: 0, .5 or .9) is common to the texts of a
+group. Members are shifted to reach a given AUROC. The true value of a cell is the mean over all its data sets, because
+groups with both sides have pairs within a group. Groups have 6 to 34 texts (*alike*), or 2 to some hundred texts
+(*unequal*: lognormal around 20, with deviation 1). ``thresholds`` has one text per group.
 
-PASS is said where
-- an AUROC up to .8 of normal or rounded scores, and a share of .3 to .7: at least 90 of 100 intervals hold it; another
-  share: 80 of 100;
-- a TPR at 5% FPR: at least 90 of 100 intervals hold the TPR of the threshold that was met;
-- comparisons: equal detectors are called different at 5% in no more than 8 of 100 data sets;
-each with three standard errors of the figure to spare.
+The script prints PASS under these conditions, each with a tolerance of three standard errors:
 
-What belongs here: measured coverage and size. What does not: correctness by hand and by brute force (tests/statistics/,
-tests/statistics/).
+- AUROC up to .8 of normal or rounded scores, and share of .3 to .7: at least 90 of 100 intervals contain the true
+  value. Other shares: at least 80 of 100.
+- TPR at 5% FPR: at least 90 of 100 intervals contain the TPR of the chosen threshold.
+- Comparisons: equal detectors are called different at 5% in at most 8 of 100 data sets.
+
+Results that are computed by hand or by brute force are in tests/statistics/.
 """
 
 from __future__ import annotations
@@ -50,7 +48,8 @@ SHARE_GROUPS = (2, 3, 5, 8, 12, 20, 30, 50, 100)
 SHARES = {"0.3, 0.5 and 0.7": (0.3, 0.5, 0.7), "0.02, 0.1, 0.95 and 0.98": (0.02, 0.1, 0.95, 0.98)}
 THRESHOLD_TEXTS = (20, 50, 100, 200, 500)
 LEAST, LEAST_OF_OUTER_SHARES, MOST = 0.9, 0.8, 0.08
-"""The least share of intervals that hold, and the most of equal detectors that are called different."""
+"""The minimum coverage of intervals, that of outer shares, and the maximum share of equal detectors that are called
+different."""
 SHAPES = (
     ("normal", (0.5, 0.8)),
     ("rounded", (0.8,)),
@@ -59,23 +58,26 @@ SHAPES = (
     ("exponential", (0.9,)),
     ("normal", (0.95,)),
 )
-"""Shapes of scores, and their AUROCs. Up to .8 something is promised, unless scores are skewed as exponential ones."""
+"""Shapes of scores, and their AUROCs. The coverage is judged for AUROCs up to .8, except for exponential scores, which
+are skewed."""
 LAYOUTS = 10
-"""Draws of the groups' sizes in a cell."""
+"""Number of draws of the group sizes per cell."""
 SHARE_LAYOUTS = 100
-"""The same for shares, whose coverage depends more on the sizes."""
+"""Number of draws of the group sizes per cell for shares, whose coverage depends more on the sizes."""
 SEED = 20250101
 
 
 def draw_sizes(generator: np.random.Generator, n: int, unequal: bool) -> Labels:
-    """How many texts each of n groups has."""
+    """Draw the number of texts of each of n groups."""
     if unequal:
         return np.maximum(2, 20 * generator.lognormal(0, 1, n)).astype(np.int64)
     return generator.integers(6, 35, n)
 
 
-def lay_out(generator: np.random.Generator, composition: str, k: int, unequal: bool) -> tuple[Labels, Labels]:
-    """Labels and groups of a data set: of k groups a side, or of k groups that have both sides."""
+def draw_labels_and_groups(
+    generator: np.random.Generator, composition: str, k: int, unequal: bool
+) -> tuple[Labels, Labels]:
+    """Draw the labels and groups of a data set with k groups per side, or with k groups that have both sides."""
     if composition == "both sides a group":
         sizes = draw_sizes(generator, k, unequal)
         return np.concatenate([np.arange(size) % 2 for size in sizes]), np.repeat(np.arange(k), sizes)
@@ -96,19 +98,19 @@ def draw_noise(generator: np.random.Generator, groups: Labels, effect: float) ->
     return np.asarray(math.sqrt(effect) * together + math.sqrt(1 - effect) * generator.normal(size=len(groups)))
 
 
-def holds(interval: Interval, value: float) -> bool:
-    """An interval that is refused claims nothing."""
+def contains(interval: Interval, value: float) -> bool:
+    """Return True if an interval contains a value. A missing interval makes no claim, so it counts as True."""
     return interval.low is None or interval.high is None or interval.low <= value <= interval.high
 
 
 def measure_coverage(
     composition: str, k: int, unequal: bool, effect: float, auroc: float, repeats: int, shape: str = "normal"
 ) -> float:
-    """Return how often the interval holds the AUROC of scores of a ``shape``: normal, rounded or exponential."""
+    """Return the share of intervals that contain the AUROC of scores of a ``shape``: normal, rounded or exponential."""
     generator = np.random.default_rng([SEED, k, unequal, round(10 * effect), round(100 * auroc), len(composition)])
     values, intervals = [], []
     for _ in range(LAYOUTS):
-        labels, groups = lay_out(generator, composition, k, unequal)
+        labels, groups = draw_labels_and_groups(generator, composition, k, unequal)
         sides = GroupedSides(groups, labels)
         for _ in range(repeats // LAYOUTS):
             noise = draw_noise(generator, groups, effect)
@@ -116,13 +118,13 @@ def measure_coverage(
             if shape == "rounded":
                 scores = np.round(scores)
             elif shape == "exponential":
-                # An exponential score exceeds another of another mean as often as its mean is of both together.
+                # An exponential score exceeds another with the probability mean / (sum of both means).
                 scores = -norm.logsf(noise) * np.where(labels == 1, auroc / (1 - auroc), 1.0)
             measured = measure_auroc(compute_roc_points(scores, labels), sides)
             values.append(measured.value)
             intervals.append(measured.interval)
     truth = float(np.mean(values))
-    return float(np.mean([holds(interval, truth) for interval in intervals]))
+    return float(np.mean([contains(interval, truth) for interval in intervals]))
 
 
 def measure_share_coverage(k: int, unequal: bool, effect: float, share: float, repeats: int) -> float:
@@ -133,14 +135,15 @@ def measure_share_coverage(k: int, unequal: bool, effect: float, share: float, r
         groups = np.repeat(np.arange(k), draw_sizes(generator, k, unequal))
         for _ in range(repeats // layouts):
             flags = draw_noise(generator, groups, effect) > norm.isf(share)
-            held += holds(estimate_grouped_rate(flags, groups).interval, share)
+            held += contains(estimate_grouped_rate(flags, groups).interval, share)
     return held / (repeats // layouts * layouts)
 
 
 def measure_threshold_coverage(n: int, auroc: float, repeats: int) -> tuple[float, float]:
-    """Return how often the interval of the TPR at 5% FPR holds two rates of the population, with n texts a side.
+    """Return how often the interval of the TPR at 5% FPR contains two rates of the population, with n texts per side.
 
-    The first is the TPR of the threshold that was met on the n texts, the second the TPR at an FPR of exactly 5%.
+    The first rate is the TPR of the threshold that was chosen on the n texts. The second rate is the TPR at an FPR of
+    exactly 5%.
     """
     generator = np.random.default_rng([SEED, n, round(100 * auroc), 2])
     shift, metric, labels = math.sqrt(2) * norm.ppf(auroc), METRICS["tpr_at_5_fpr"], np.repeat([1, 0], n)
@@ -151,16 +154,16 @@ def measure_threshold_coverage(n: int, auroc: float, repeats: int) -> tuple[floa
         curve = compute_roc_points(generator.normal(size=2 * n) + shift * labels, labels)
         interval = measure_share(metric, curve, sides).interval
         met = float(norm.sf(curve.threshold[find_index_at_fpr(curve, metric.at_fpr)] - shift))
-        held += holds(interval, met), holds(interval, population)
+        held += contains(interval, met), contains(interval, population)
     return float(held[0] / repeats), float(held[1] / repeats)
 
 
 def measure_size(composition: str, k: int, unequal: bool, effect: float, auroc: float, repeats: int) -> float:
-    """How often two detectors of equal AUROC, half of whose variance is common, are called different at 5%."""
+    """Return how often two detectors of equal AUROC are called different at 5%. Half of their variance is common."""
     generator = np.random.default_rng([SEED, k, unequal, round(10 * effect), round(100 * auroc), len(composition), 1])
     different = 0
     for _ in range(LAYOUTS):
-        labels, groups = lay_out(generator, composition, k, unequal)
+        labels, groups = draw_labels_and_groups(generator, composition, k, unequal)
         sides = GroupedSides(groups, labels)
         for _ in range(repeats // LAYOUTS):
             noise = [draw_noise(generator, groups, effect) for _ in range(3)]
@@ -172,8 +175,8 @@ def measure_size(composition: str, k: int, unequal: bool, effect: float, auroc: 
     return different / (repeats // LAYOUTS * LAYOUTS)
 
 
-def row_of(name: str, cells: list[list[float]], passes: Callable[[float], bool] | None = None) -> str:
-    """A row of ranges, one for each number of groups; with PASS or FAIL where something is promised."""
+def format_row(name: str, cells: list[list[float]], passes: Callable[[float], bool] | None = None) -> str:
+    """Format a row with one range per number of groups. With ``passes``, the row ends with PASS or FAIL."""
     ends = [(format_share(min(cell)), format_share(max(cell))) for cell in cells]
     ranges = [low if low == high else f"{low} to {high}" for low, high in ends]
     verdict = (
@@ -186,12 +189,12 @@ def format_share(share: float) -> str:
     return f"{share:.2f}".lstrip("0") if share < 0.995 else "1"
 
 
-def head(name: str, groups: tuple[int, ...] = GROUPS) -> str:
+def format_head(name: str, groups: tuple[int, ...] = GROUPS) -> str:
     return f"| {name} | {' | '.join(map(str, groups))} |\n|---|{'---|' * len(groups)}"
 
 
 def measure_aurocs(repeats: int) -> Iterator[str]:
-    yield head("AUROC, groups")
+    yield format_head("AUROC, groups")
     least = LEAST - 3 * math.sqrt(LEAST * (1 - LEAST) / repeats)
     for composition, unequal in product(
         ("both sides a group", "one side a group", "one side, one to three", "a third of both sides"), (False, True)
@@ -210,11 +213,11 @@ def measure_aurocs(repeats: int) -> Iterator[str]:
             shown = "" if shape == "normal" else f", {shape}"
             name = f"{composition}, {sizes}, {' and '.join(map(str, aurocs))}{shown}"
             is_promised = max(aurocs) <= 0.8 and shape != "exponential"
-            yield row_of(name, cells, (lambda held: held >= least) if is_promised else None)
+            yield format_row(name, cells, (lambda held: held >= least) if is_promised else None)
 
 
 def measure_shares(repeats: int) -> Iterator[str]:
-    yield head("share, groups", SHARE_GROUPS)
+    yield format_head("share, groups", SHARE_GROUPS)
     for unequal, (name, shares) in product((False, True), SHARES.items()):
         promised = LEAST if 0.5 in shares else LEAST_OF_OUTER_SHARES
         least = promised - 3 * math.sqrt(promised * (1 - promised) / repeats)
@@ -223,22 +226,22 @@ def measure_shares(repeats: int) -> Iterator[str]:
                 [measure_share_coverage(k, unequal, effect, share, repeats) for share in shares] for k in SHARE_GROUPS
             ]
             label = f"{'unequal' if unequal else 'alike'}, {name}, effect {effect:g}"
-            yield row_of(label, cells, partial(operator.le, least))
+            yield format_row(label, cells, partial(operator.le, least))
 
 
 def measure_thresholds(repeats: int) -> Iterator[str]:
-    yield head("TPR at 5% FPR, texts a side", THRESHOLD_TEXTS)
+    yield format_head("TPR at 5% FPR, texts a side", THRESHOLD_TEXTS)
     least = LEAST - 3 * math.sqrt(LEAST * (1 - LEAST) / repeats)
     aurocs = (0.6, 0.7, 0.8, 0.9)
     held = [[measure_threshold_coverage(n, auroc, repeats) for auroc in aurocs] for n in THRESHOLD_TEXTS]
     met = [[of_met for of_met, _ in cell] for cell in held]
     population = [[of_population for _, of_population in cell] for cell in held]
-    yield row_of("of the met threshold", met, lambda share: share >= least)
-    yield row_of("of the population at an FPR of 5%", population)
+    yield format_row("of the met threshold", met, lambda share: share >= least)
+    yield format_row("of the population at an FPR of 5%", population)
 
 
 def measure_sizes(repeats: int) -> Iterator[str]:
-    yield head("difference, groups")
+    yield format_head("difference, groups")
     most = MOST + 3 * math.sqrt(MOST * (1 - MOST) / repeats)
     for composition, unequal in product(
         ("both sides a group", "one side a group", "one side, one to three"), (False, True)
@@ -247,7 +250,7 @@ def measure_sizes(repeats: int) -> Iterator[str]:
             [measure_size(composition, k, unequal, *case, repeats) for case in product(EFFECTS, (0.5, 0.8))]
             for k in GROUPS
         ]
-        yield row_of(f"{composition}, {'unequal' if unequal else 'alike'}", cells, lambda size: size <= most)
+        yield format_row(f"{composition}, {'unequal' if unequal else 'alike'}", cells, lambda size: size <= most)
 
 
 def main() -> None:
@@ -256,7 +259,7 @@ def main() -> None:
         "aurocs": ("AUROC: group effects 0, .5 and .9", measure_aurocs),
         "shares": ("Share of texts: .02 to .98, group effects 0, .5 and .9", measure_shares),
         "thresholds": ("TPR at 5% FPR: AUROC .6, .7, .8 and .9", measure_thresholds),
-        "sizes": ("Equal detectors told apart at 5%: AUROC .5 and .8, group effects 0, .5 and .9", measure_sizes),
+        "sizes": ("Equal detectors called different at 5%: AUROC .5 and .8, group effects 0, .5, .9", measure_sizes),
     }
     parser.add_argument(
         "parts", nargs="*", metavar="part", help=f"Parts to run: {', '.join(parts)}. Default: all parts."
@@ -265,7 +268,7 @@ def main() -> None:
     options = parser.parse_args()
     repeats, failed = options.repeats, 0
     if unknown := [name for name in options.parts if name not in parts]:
-        parser.error(f"no part is called {unknown[0]}")
+        parser.error(f"there is no part '{unknown[0]}'. The parts are: {', '.join(parts)}.")
     for title, measure in (parts[name] for name in options.parts or parts):
         lines = measure(repeats)
         started = time.perf_counter()
@@ -274,7 +277,7 @@ def main() -> None:
             failed += "FAIL" in line
             print(line, flush=True)
         print(f"\n{time.perf_counter() - started:.0f} s", flush=True)
-    print(f"\n{'FAIL' if failed else 'PASS'}: {failed} rows fall outside of what is stated")
+    print(f"\n{'FAIL' if failed else 'PASS'}: {failed} rows violate a limit")
     sys.exit(bool(failed))
 
 

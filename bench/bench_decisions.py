@@ -1,26 +1,28 @@
-"""Whether thresholds, p-values, q-values and corrected rates keep their word, over thousands of made-up data sets.
+"""Simulations of the error rates of thresholds, p-values, q-values and corrected rates, on thousands of data sets.
 
-Run by hand: ``python bench/bench_decisions.py [--sets 2000] [--only NAME]``; about a quarter of
-an hour on a slow core.
+Run by hand: ``python bench/bench_decisions.py [--sets 2000] [--only NAME]``. This takes about a quarter of an hour on a
+slow core. Seeds are fixed, so the figures can be repeated.
 
-Every line says what was measured and PASS or FAIL by these rules, SE being the standard error over data sets:
+Every line has the measured figure, and PASS or FAIL by these rules. SE is the standard error over data sets.
 
-- marginal: the mean FPR, known exactly for normal scores, exceeds alpha by no more than 3 SE
-- certified: in at least 95% - 3 SE of the calibrations the FPR is at most alpha
-- conformal: the share of p-values of unread groups that are at most a exceeds a by no more than 3 SE, for
-  a = 1, 5, 10, 50%; also where groups are of unequal size
-- combined: the same of the mean of a text's ranks by four detectors (three quarters of their scores' variance shared),
-  where all texts are ranked together: 39 calibration texts, the unread text, and 60 others, of which none or half were
-  read. Told beside it and not judged: ranks among the calibration texts alone, and the best of the four detectors
-- fdr: the mean share of unread groups among the discoveries at q <= 0.1 exceeds 0.1 by no more than 3 SE: BH on
-  independent p-values, and BY on dependent ones (audited groups share their calibration groups, and an effect)
-- interval: at least 95% - 3 SE of the intervals of a share of grouped texts hold it
-- rates, books: at least 93% of the 95% intervals of the corrected rate hold the share of members, for 0, 10, 50 and
-  100% members, TPR .6 and FPR .05 (or wherever the largest accuracy puts them): of one text per group, of groups of ten
-  that share half of their variance, and of one book of 100 windows. Mixtures whose rate is refused are counted and left
-  out. The four shares of a data set have one calibration in common.
+- marginal: the mean FPR, which is known exactly for normal scores, is at most alpha + 3 SE.
+- certified: the FPR is at most alpha in at least 95% - 3 SE of the calibrations.
+- conformal: the share of p-values up to a of unread groups is at most a + 3 SE, for a = 1, 5, 10 and 50%. Groups of
+  equal and of unequal size are simulated.
+- combined: the same for the mean of a text's ranks by four detectors, which share three quarters of their variance. All
+  texts are ranked together: 39 calibration texts, the unread text, and 60 others, of which none or half were read. Two
+  further figures are printed and not judged: ranks among the calibration texts only, and the best of the four
+  detectors.
+- fdr: the mean share of unread groups among the discoveries at q <= 0.1 is at most 0.1 + 3 SE. BH is simulated with
+  independent p-values, and with audited groups that share their calibration groups. BY is simulated with the latter,
+  and with groups that share an effect.
+- interval: at least 95% - 3 SE of the intervals contain the share of grouped texts.
+- rates, books: at least 93% of the 95% intervals of the corrected rate contain the share of members. This is simulated
+  for 0, 10, 50 and 100% members. TPR is .6 and FPR is .05, except for the rule of the largest accuracy. There are data
+  sets with one text per group, with groups of ten that share half of their variance, and with one book of 100 windows.
+  Mixtures with a refused rate are counted and omitted. The four shares of a data set use the same calibration.
 
-Seeds are fixed: the figures repeat. What belongs here: long simulations. What does not: values by hand (tests/).
+Values that are computed by hand are in tests/.
 """
 
 from __future__ import annotations
@@ -46,13 +48,22 @@ from audit_pipeline.statistics.thresholds import (
 
 SHIFT = float(norm.ppf(0.95) + norm.ppf(0.6))  # TPR .6 at FPR .05
 Verdict = tuple[str, bool]
+"""A sentence about a figure, and True if the figure passes."""
 Floats = npt.NDArray[np.float64]
 
 
-def texts(
+def draw_texts(
     generator: np.random.Generator, labels: npt.ArrayLike, sizes: npt.ArrayLike, icc: float, shift: float = SHIFT
 ) -> ScoredTexts:
-    """Groups of ``sizes`` with ``labels`` [g]: standard normal scores, ``icc`` of the variance the group's own."""
+    """Draw groups of texts with standard normal scores.
+
+    Args:
+        generator: Source of random numbers.
+        labels: The label of each group [g].
+        sizes: The number of texts of each group [g].
+        icc: The share of the variance that is common to the texts of a group.
+        shift: Number that is added to the scores of members.
+    """
     sizes = np.asarray(sizes)
     groups = np.repeat(np.arange(len(sizes)), sizes)
     effects = generator.normal(size=len(sizes))[groups]
@@ -62,12 +73,12 @@ def texts(
     return ScoredTexts(scores, labels, groups, keys)
 
 
-def marginal_fpr(sets: int) -> Iterator[Verdict]:
+def measure_marginal_fpr(sets: int) -> Iterator[Verdict]:
     for number, (n, size, alpha) in enumerate([(19, 1, 0.05), (60, 1, 0.05), (60, 8, 0.05), (100, 1, 0.01)]):
         generator = np.random.default_rng(100 + number)
         rates = np.empty(sets)
         for index in range(sets):
-            calibration = texts(generator, np.zeros(n, int), np.full(n, size), 0.5)
+            calibration = draw_texts(generator, np.zeros(n, int), np.full(n, size), 0.5)
             found = choose_order_statistic("marginal", calibration, alpha)
             rates[index] = norm.sf(found.threshold)
         error = rates.std(ddof=1) / np.sqrt(sets)
@@ -75,19 +86,19 @@ def marginal_fpr(sets: int) -> Iterator[Verdict]:
         yield says, rates.mean() <= alpha + 3 * error
 
 
-def certified_fpr(sets: int) -> Iterator[Verdict]:
+def measure_certified_fpr(sets: int) -> Iterator[Verdict]:
     for number, (n, size, alpha) in enumerate([(59, 1, 0.05), (100, 1, 0.05), (100, 8, 0.05), (299, 1, 0.01)]):
         generator = np.random.default_rng(200 + number)
         kept = np.empty(sets)
         for index in range(sets):
-            calibration = texts(generator, np.zeros(n, int), np.full(n, size), 0.5)
+            calibration = draw_texts(generator, np.zeros(n, int), np.full(n, size), 0.5)
             found = choose_order_statistic("certified", calibration, alpha)
             kept[index] = norm.sf(found.threshold) <= alpha
         says = f"{n} groups of {size}, alpha {alpha:g}: FPR <= alpha in {kept.mean():.2%} of calibrations"
         yield says, kept.mean() >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / sets)
 
 
-def conformal_levels(sets: int) -> Iterator[Verdict]:
+def measure_conformal_levels(sets: int) -> Iterator[Verdict]:
     designs: dict[str, Callable[[np.random.Generator, int], npt.NDArray[np.int64]]] = {
         "groups of 10": lambda generator, n: np.full(n, 10),
         "groups of 1 to 30": lambda generator, n: generator.integers(1, 31, n),
@@ -95,11 +106,11 @@ def conformal_levels(sets: int) -> Iterator[Verdict]:
     }
     for number, (name, sizes) in enumerate(designs.items()):
         generator = np.random.default_rng(300 + number)
-        # One p-value a calibration, so that they are independent and the standard error is known.
+        # Each calibration yields one p-value. The p-values are then independent, and their standard error is known.
         p_values = np.empty(sets)
         for index in range(sets):
-            known = texts(generator, np.zeros(149, int), sizes(generator, 149), 0.3)
-            audited = texts(generator, np.zeros(1, int), sizes(generator, 2)[:1], 0.3)
+            known = draw_texts(generator, np.zeros(149, int), sizes(generator, 149), 0.3)
+            audited = draw_texts(generator, np.zeros(1, int), sizes(generator, 2)[:1], 0.3)
             p_values[index] = run_group_tests(audited, known).p_value[0]
         levels = (0.01, 0.05, 0.1, 0.5)
         shares = [float((p_values <= level + 1e-12).mean()) for level in levels]
@@ -108,8 +119,8 @@ def conformal_levels(sets: int) -> Iterator[Verdict]:
         yield f"{name}: {says}", all(share <= most for share, most in zip(shares, allowed, strict=True))
 
 
-def combined_levels(sets: int) -> Iterator[Verdict]:
-    """The text that is tested stands at 39, behind the texts that calibrate."""
+def measure_combined_levels(sets: int) -> Iterator[Verdict]:
+    """Measure the p-values of combined ranks. Row 39 is the tested text, after 39 calibration texts."""
     levels = (0.05, 0.1, 0.5)
 
     def shares(p_values: Floats) -> str:
@@ -130,10 +141,13 @@ def combined_levels(sets: int) -> Iterator[Verdict]:
         allowed = [level + 3 * np.sqrt(level * (1 - level) / sets) for level in levels]
         holds = all((pooled <= level + 1e-12).mean() <= most for level, most in zip(levels, allowed, strict=True))
         yield f"{read} of 60 others read: {shares(pooled)}", holds
-        yield f"{read} of 60 others read, told: calibration ranks alone {shares(alone)}; best of 4 {shares(best)}", True
+        yield (
+            f"{read} of 60 others read, not judged: calibration ranks only {shares(alone)}; best of 4 {shares(best)}",
+            True,
+        )
 
 
-def false_discoveries(sets: int) -> Iterator[Verdict]:
+def measure_false_discoveries(sets: int) -> Iterator[Verdict]:
     unread, read, level = 80, 20, 0.1
     truth = np.repeat([0, 1], [unread, read])
 
@@ -165,8 +179,9 @@ def false_discoveries(sets: int) -> Iterator[Verdict]:
         yield says, false.mean() <= level + 3 * error
 
 
-# name; calibration groups per side, texts of each; audited groups, texts of each; shared variance
 Design = tuple[str, int, int, int, int, float]
+"""A simulated design: its name, the number of calibration groups per side and of texts per group, the number of audited
+groups and of texts per group, and the share of the variance that is common to a group."""
 CORPORA: tuple[Design, ...] = (
     ("one text per group", 100, 1, 100, 1, 0.0),
     ("60 per side, 400 audited", 60, 1, 400, 1, 0.0),
@@ -178,7 +193,7 @@ BOOKS: tuple[Design, ...] = (
 )
 
 
-def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterator[Verdict]:
+def measure_corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterator[Verdict]:
     rules: dict[str, Callable[[ScoredTexts], Threshold]] = {
         "largest accuracy": choose_largest_accuracy,
         "marginal 5%": lambda calibration: choose_order_statistic("marginal", calibration, 0.05),
@@ -190,10 +205,10 @@ def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterat
         held: dict[tuple[float, str], list[bool]] = {(share, rule): [] for share in shares for rule in rules}
         widths: dict[tuple[float, str], list[float]] = {case: [] for case in held}
         for _ in range(sets):
-            calibration = texts(generator, np.repeat([0, 1], per_side), np.full(2 * per_side, size), icc)
+            calibration = draw_texts(generator, np.repeat([0, 1], per_side), np.full(2 * per_side, size), icc)
             found = {rule: measure_threshold(choose(calibration), calibration) for rule, choose in rules.items()}
             for share in shares:
-                audited = mixture(generator, share, n_audited, audited_size, icc)
+                audited = draw_mixture(generator, share, n_audited, audited_size, icc)
                 for rule, one in found.items():
                     if one is None or one.reason is not None:
                         continue
@@ -215,17 +230,17 @@ def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterat
             )
 
 
-def mixture(generator: np.random.Generator, share: float, n_groups: int, size: int, icc: float) -> ScoredTexts:
-    """Groups of which ``share`` are members; one group alone has that share of members among its texts."""
+def draw_mixture(generator: np.random.Generator, share: float, n_groups: int, size: int, icc: float) -> ScoredTexts:
+    """Draw groups, of which a share are members. A single group has this share of members among its texts."""
     n_members = round(share * (n_groups if n_groups > 1 else size))
     if n_groups > 1:
-        return texts(generator, np.repeat([1, 0], [n_members, n_groups - n_members]), np.full(n_groups, size), icc)
-    book = texts(generator, np.zeros(1, int), np.array([size]), icc)
+        return draw_texts(generator, np.repeat([1, 0], [n_members, n_groups - n_members]), np.full(n_groups, size), icc)
+    book = draw_texts(generator, np.zeros(1, int), np.array([size]), icc)
     labels = np.repeat([1, 0], [n_members, size - n_members])
     return ScoredTexts(book.scores + SHIFT * labels, labels, book.groups, book.keys)
 
 
-def grouped_intervals(sets: int) -> Iterator[Verdict]:
+def measure_grouped_intervals(sets: int) -> Iterator[Verdict]:
     for number, (n_groups, icc, level) in enumerate(
         [(10, 0.5, 0.3), (30, 0.5, 0.3), (30, 0.1, 0.05), (60, 0.5, 0.05), (60, 0.0, 0.6)]
     ):
@@ -233,7 +248,7 @@ def grouped_intervals(sets: int) -> Iterator[Verdict]:
         limit = norm.isf(level)
         held, widths = np.empty(sets), np.empty(sets)
         for index in range(sets):
-            drawn = texts(generator, np.zeros(n_groups, int), generator.integers(5, 16, n_groups), icc)
+            drawn = draw_texts(generator, np.zeros(n_groups, int), generator.integers(5, 16, n_groups), icc)
             rate = estimate_grouped_rate(drawn.scores >= limit, drawn.groups)
             assert rate.low is not None
             assert rate.high is not None
@@ -244,21 +259,21 @@ def grouped_intervals(sets: int) -> Iterator[Verdict]:
 
 
 PARTS: dict[str, Callable[[int], Iterator[Verdict]]] = {
-    "marginal": marginal_fpr,
-    "certified": certified_fpr,
-    "conformal": conformal_levels,
-    "combined": combined_levels,
-    "fdr": false_discoveries,
-    "interval": grouped_intervals,
-    "rates": lambda sets: corrected_rates(sets, CORPORA, 500),
-    "books": lambda sets: corrected_rates(sets, BOOKS, 503),
+    "marginal": measure_marginal_fpr,
+    "certified": measure_certified_fpr,
+    "conformal": measure_conformal_levels,
+    "combined": measure_combined_levels,
+    "fdr": measure_false_discoveries,
+    "interval": measure_grouped_intervals,
+    "rates": lambda sets: measure_corrected_rates(sets, CORPORA, 500),
+    "books": lambda sets: measure_corrected_rates(sets, BOOKS, 503),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sets", type=int, default=2000, help="Number of data sets per line.")
-    parser.add_argument("--only", choices=tuple(PARTS))
+    parser.add_argument("--only", choices=tuple(PARTS), help="Part to run. Default: all parts.")
     chosen = parser.parse_args()
     failed = 0
     for name, part in PARTS.items():
@@ -269,7 +284,7 @@ def main() -> None:
             failed += not holds
             print(f"{'PASS' if holds else 'FAIL'}  {name}: {says}", flush=True)
         print(f"      {name}: {time.perf_counter() - began:.0f} s", flush=True)
-    raise SystemExit(f"{failed} FAIL" if failed else 0)
+    raise SystemExit(f"{failed} figures FAIL" if failed else 0)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What detectors cost after the pass, and how far half precision moves them, on real text.
+"""Benchmark of the detectors on real text: their time after the pass, and the effect of half precision.
 
 Run by hand: ``python bench/bench_detectors.py [--texts 16] [--words 64] [--steps 5]``.
 
-Time: every one-pass detector at every setting of its grid from the cache, against the pass that filled it. Deviation:
-log-probabilities, z-scores and the default scores in float16 and bfloat16 against float32, largest and mean.
-What belongs here: timing and measured deviations. What does not: correctness (tests/).
+The time is that of all one-pass detectors at all settings of their grids, from the cache, compared with the pass that
+filled the cache. The deviations are those of log-probabilities, z-scores and default scores in float16 and bfloat16
+from float32. The largest and the mean deviation are printed. Correctness is tested in tests/.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from bench_token_statistics import texts_from_addresses
 
 from audit_pipeline.detectors.min_k import compute_z_scores
-from audit_pipeline.detectors.registry import REGISTRY, select
+from audit_pipeline.detectors.registry import REGISTRY, select_detectors
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import choose_default_device, load_weights
@@ -34,14 +34,14 @@ DTYPES = ("float32", "bfloat16", "float16")
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--texts", type=int, default=16)
-    parser.add_argument("--words", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--texts", type=int, default=16, help="Number of texts.")
+    parser.add_argument("--words", type=int, default=64, help="Length of a text, in words.")
+    parser.add_argument("--steps", type=int, default=5, help="Number of future tokens (m) of the Infilling Score.")
     parser.add_argument("--device", default=choose_default_device())
     return parser.parse_args()
 
 
-def _loaded(forward: ForwardPass, model: TokenizedModel) -> ForwardPass:
+def _get_forward_pass(forward: ForwardPass, model: TokenizedModel) -> ForwardPass:
     return forward
 
 
@@ -51,7 +51,7 @@ def main() -> None:
     ids = [str(number) for number in range(len(texts))]
     one_pass = [name for name, one in REGISTRY.items() if not one.needs]
     cached = [*one_pass, "lowercase", "infilling"]
-    selection = select(cached, overrides={"infilling": {"m": given.steps}})
+    selection = select_detectors(cached, overrides={"infilling": {"m": given.steps}})
     tokens: dict[str, dict[str, np.ndarray]] = {}
     scores: dict[str, dict[str, np.ndarray]] = {}
     for dtype in DTYPES:
@@ -59,18 +59,19 @@ def main() -> None:
             paths = DataPaths(Path(folder))
             model = load_tokenized(apply_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
             forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
-            own = Session(model, select(one_pass), paths).run(texts, partial(_loaded, forward)).text_pass
+            load = partial(_get_forward_pass, forward)
+            own = Session(model, select_detectors(one_pass), paths).run(texts, load).text_pass
             if dtype == "float32":
                 started = time.perf_counter()
-                table = Session(model, select(one_pass, grid=True), paths).score(ids, texts)
+                table = Session(model, select_detectors(one_pass, grid=True), paths).score(ids, texts)
                 seconds = time.perf_counter() - started
-                print(
-                    f"load {os.getloadavg()[0]:.1f}; {', '.join(one_pass)}: {len(table):,} scores in {seconds:.3f} s,"
-                )
+                print(f"load {os.getloadavg()[0]:.1f}; {', '.join(one_pass)}: {len(table):,} scores in {seconds:.3f} s")
                 share = seconds / own.seconds
-                print(f"  {share:.2%} of the pass over {own.tokens_computed:,} tokens ({own.seconds:.1f} s)")
+                print(
+                    f"  {share:.2%} of the time of the pass over {own.tokens_computed:,} tokens ({own.seconds:.1f} s)"
+                )
             session = Session(model, selection, paths)
-            session.run(texts, partial(_loaded, forward))
+            session.run(texts, load)
             statistics = session.statistics(texts)
             found = [one for text in texts if (one := statistics.find(text)) is not None]
             tokens[dtype] = {
@@ -85,10 +86,10 @@ def main() -> None:
         for what, values in (*tokens[dtype].items(), *scores[dtype].items()):
             exact = (tokens["float32"] | scores["float32"])[what]
             deviation = np.abs(values - exact)
-            # A text may have no score: no surprising token, say.
+            # A text may have no score, for example if it has no surprising token.
             largest, mean = np.nanmax(deviation), np.nanmean(deviation)
             print(f"{dtype:9} {what:16} largest {largest:9.5f}  mean {mean:9.5f}", end="")
-            print(f"  of a standard deviation: {largest / np.nanstd(exact):.3f}" if what in cached else "")
+            print(f"  largest in standard deviations: {largest / np.nanstd(exact):.3f}" if what in cached else "")
 
 
 if __name__ == "__main__":

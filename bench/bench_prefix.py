@@ -1,14 +1,20 @@
-"""Texts behind one prefix: what they cost beside their own pass, and beside running prefix + text anew.
+"""Benchmark of texts after a shared prefix, compared with the texts alone and with running prefix and text together.
 
 Run by hand: ``python bench/bench_prefix.py [--words 32 64 128 256] [--shots 1 4 7] [--tokens 1500]``.
 
-"in passes" is the time over the texts behind the prefix, whose keys and values are in, by that of their own pass as an
-audit runs it (all statistics; behind a prefix the log-probability alone); "anew" is the time of prefix + text run
-whole, by that over the kept keys and values; "with the prefix" counts the run of the prefix itself among these texts.
-All ways run in turn within a repeat, in batches as an audit makes them, timed by this process' own time on the
-processor; ratios are taken within a repeat and their median is told. The largest difference between the
-log-probabilities of both ways stands beside them. The aim is 1.15 passes.
-What belongs here: timing. What does not: correctness (tests/token_statistics/test_shared_prefix.py, tests/golden).
+The table has these columns:
+
+- *in passes*: the time of the texts after the prefix, whose keys and values are cached, divided by the time of the
+  texts' own pass. The own pass computes all statistics of an audit. The pass after the prefix only computes
+  log-probabilities. The aim is 1.15.
+- *with the prefix*: the same ratio, but the time includes one run of the prefix itself.
+- *full rerun*: the time of running prefix and text together, divided by the time with cached keys and values.
+- *largest difference*: between the log-probabilities of both methods.
+
+All variants run in turn within a repeat, in the batches of an audit. On a CPU, the time is the processor time of this
+process. Ratios are computed within a repeat, and their median is printed.
+
+This script measures time. Correctness is tested in tests/token_statistics/test_shared_prefix.py and tests/golden.
 """
 
 from __future__ import annotations
@@ -45,18 +51,23 @@ from audit_pipeline.token_statistics.tokens import (
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--words", type=int, nargs="+", default=[32, 64, 128, 256])
-    parser.add_argument("--shots", type=int, nargs="+", default=[1, 4, 7])
-    parser.add_argument("--shot-words", type=int, default=32)
+    parser.add_argument("--words", type=int, nargs="+", default=[32, 64, 128, 256], help="Lengths of texts, in words.")
+    parser.add_argument("--shots", type=int, nargs="+", default=[1, 4, 7], help="Numbers of texts in the prefix.")
+    parser.add_argument("--shot-words", type=int, default=32, help="Length of a text in the prefix, in words.")
     parser.add_argument("--tokens", type=int, default=1500, help="Approximate total number of tokens of the texts.")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--repeats", type=int, default=5, help="Number of repeats after a first run, which is not timed."
+    )
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default=choose_default_device())
     return parser.parse_args()
 
 
-def seconds(work: Callable[[], None], device: str) -> float:
-    """On a CPU the time that this process has had of it: others use the machine, too."""
+def measure_seconds(work: Callable[[], None], device: str) -> float:
+    """Return the time of ``work`` in seconds.
+
+    On a CPU this is the processor time of this process, because other processes use the machine, too.
+    """
     clock = time.process_time if device == "cpu" else time.perf_counter
     started = clock()
     work()
@@ -66,7 +77,7 @@ def seconds(work: Callable[[], None], device: str) -> float:
 
 
 class Bench:
-    """Texts of one length behind one prefix."""
+    """Texts of one length with a prefix, and the variants of running them."""
 
     def __init__(self, forward: ForwardPass, own: list[EncodedText], prefix: Prefix) -> None:
         self.forward, self.own, self.prefix = forward, own, prefix
@@ -78,25 +89,26 @@ class Bench:
             list(one) for one in iterate_batches(windows, budget, prefix_length=len(prefix.ids) - 1)
         ]
 
-    def one_pass(self) -> None:
+    def run_own_pass(self) -> None:
         for batch in self.batches:
             self.forward.begin(self.own, batch)()
 
-    def behind_prefix(self) -> None:
+    def run_after_cached_prefix(self) -> None:
         for batch in self.batches:
             self._run(batch)
 
-    def and_prefix(self) -> None:
+    def run_prefix_and_texts(self) -> None:
         self.forward.begin(self.texts[:1], [Window(0, 0, 1, 0, True)], (), before=[0])()
-        self.behind_prefix()
+        self.run_after_cached_prefix()
 
-    def whole(self) -> None:
+    def rerun_prefix_with_each_text(self) -> None:
         shared, self.forward.shared_prefix = self.forward.shared_prefix, False
         for batch in self.anew:
             self._run(batch)
         self.forward.shared_prefix = shared
 
-    def difference(self) -> float:
+    def find_largest_difference(self) -> float:
+        """Return the largest difference between the log-probabilities with and without a cached prefix."""
         batch = self.batches[-1][:4]
         shared, self.forward.shared_prefix = self._run(batch), False
         anew, self.forward.shared_prefix = self._run(batch), True
@@ -114,9 +126,11 @@ def main() -> None:
         model = load_tokenized(entry, DataPaths(Path(folder)))
         forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
     if not forward.shared_prefix:
-        raise SystemExit(f"{given.model}: prefix and text are run anew for every text, so there is nothing to compare")
+        raise SystemExit(
+            f"{given.model} cannot share a prefix: it reads the prefix again for every text. Use another model."
+        )
     print(f"{given.model} {given.dtype} on {given.device}, {torch.get_num_threads()} threads")
-    print("words shots  tokens: prefix  texts | in passes  with the prefix | anew | largest difference")
+    print("words shots  tokens: prefix  texts | in passes  with the prefix | full rerun | largest difference")
     shots = texts_from_addresses(max(given.shots), given.shot_words)
     for words in given.words:
         texts = texts_from_addresses(max(shots_count := max(given.shots), given.tokens // words) + shots_count, words)
@@ -126,8 +140,13 @@ def main() -> None:
             ratios: list[tuple[float, float, float]] = []
             for number in range(given.repeats + 1):
                 own, shared, both, anew = (
-                    seconds(work, given.device)
-                    for work in (bench.one_pass, bench.behind_prefix, bench.and_prefix, bench.whole)
+                    measure_seconds(work, given.device)
+                    for work in (
+                        bench.run_own_pass,
+                        bench.run_after_cached_prefix,
+                        bench.run_prefix_and_texts,
+                        bench.rerun_prefix_with_each_text,
+                    )
                 )
                 if number:
                     # The first round warms up.
@@ -136,7 +155,7 @@ def main() -> None:
             tokens = sum(len(one.token_id) for one in encoded)
             print(
                 f"{words:5d} {count:5d} {len(bench.prefix.ids):15d} {tokens:6d} | {passes:9.2f} {with_prefix:16.2f} |"
-                f" {faster:4.1f} | {bench.difference():.1e}",
+                f" {faster:10.1f} | {bench.find_largest_difference():.1e}",
                 flush=True,
             )
 

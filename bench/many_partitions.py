@@ -1,15 +1,14 @@
-"""100 models on 50 benchmarks: how long the UI's pages, the sensors' ticks, the warehouse and the report take.
-
-What belongs here: making 5,000 audited pairs without running a model, and timing what its users wait for. What does
-not: whether any of it is right (tests/).
+"""Benchmark of 100 models on 50 benchmarks: the time of UI pages, sensor ticks, the warehouse and the report.
 
     python bench/many_partitions.py [--models 100] [--benchmarks 50] [--no-services]
 
-The benchmarks are built from made-up texts as any are, and the models' folders are real (five tiny ones, under many
-names). Scores, evaluations, lineage and outcomes are made up, one file per pair as an audit writes them, and Dagster is
-told of each pair's token statistics, scores and evaluations, with pictures as large as real ones. Everything lies in
-memory where the machine has room there. Ends with exit code 1 where a tick takes ten seconds or more, or the report
-more than a minute or 20 MB.
+The script creates 5,000 audited pairs without running a model. It builds the benchmarks from random texts. The models
+are five tiny models under many names. Scores, evaluations, lineage and outcomes are random, with one file per pair, as
+after audits. Dagster receives events for each pair's token statistics, scores and evaluations, with pictures of a
+realistic size. All files are in memory if the machine has enough memory.
+
+The exit code is 1 if a tick takes ten seconds or more, or if the report takes more than a minute or has more than 20
+MB. Correctness is tested in tests/.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.definitions import defs
-from audit_pipeline.detectors.registry import is_default, select
+from audit_pipeline.detectors.registry import is_default, select_detectors
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenized, write_card
 from audit_pipeline.pipeline.dagster import partitions
@@ -74,7 +73,7 @@ Row = Mapping[str, object]
 
 
 class Stopwatch:
-    """Times by what was timed, told as they come."""
+    """A stopwatch that prints each time and keeps it by name, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -88,7 +87,7 @@ class Stopwatch:
 
 
 def make_site(root: Path, models: int, benchmarks: int) -> LiveWorkspace:
-    """Configuration, texts and models; the environment of this process names them from now on."""
+    """Create a workspace with configuration, texts and models, and set the environment of this process to it."""
     site = make(root, models=REAL_MODELS, documents=80)
     real = list(site.read("models")["models"].values())
     entries = {}
@@ -112,25 +111,25 @@ def build_all(paths: DataPaths) -> None:
         build(spec, paths, "built")
 
 
-def settings() -> list[tuple[str, str, bool]]:
-    """Every detector at every setting of its grid, and whether it is the default."""
+def list_settings() -> list[tuple[str, str, bool]]:
+    """Return each detector with its parameters at every setting of its grid. The flag is True for the default."""
     return [
         (detector.name, canonical_json(dict(one)), is_default(detector.name, canonical_json(dict(one))))
-        for detector, grid in select(grid=True)
+        for detector, grid in select_detectors(grid=True)
         for one in grid
     ]
 
 
-class Findings:
-    """Made-up findings of every pair, as an audit would leave them under the data folder."""
+class FindingsWriter:
+    """A writer of random findings of every pair, in the files that an audit writes."""
 
     def __init__(self, paths: DataPaths) -> None:
         self.paths = paths
-        self.settings = settings()
+        self.settings = list_settings()
         self.random = np.random.default_rng(0)
 
     def write_all(self, models: list[str], benchmarks: list[str]) -> int:
-        """Returns how many pairs failed and have an outcome instead."""
+        """Write the findings of all pairs. Return the number of failed pairs, which have only an outcome."""
         identities = {name: self._identity(name) for name in models}
         failed = 0
         for benchmark in benchmarks:
@@ -139,7 +138,7 @@ class Findings:
             for model in models:
                 pair, run_id = Pair(benchmark, model), digest(benchmark, model)[:32]
                 if int(run_id[:8], 16) % FAILED_EVERY == 0:
-                    record_outcome(self.paths, pair, "token_statistics", "failed", "the device is gone", run_id)
+                    record_outcome(self.paths, pair, "token_statistics", "failed", "the device is missing", run_id)
                     failed += 1
                 else:
                     self._write_pair(pair, run_id, examples, built, identities[model])
@@ -212,8 +211,8 @@ class Findings:
                 }
 
 
-def tell_dagster(instance: dg.DagsterInstance, models: list[str], benchmarks: list[str]) -> None:
-    """Materialisations of every pair, without runs."""
+def report_to_dagster(instance: dg.DagsterInstance, models: list[str], benchmarks: list[str]) -> None:
+    """Report materialisations of every pair to Dagster, without runs."""
     partitions.register_partitions(instance, models=models, benchmarks=benchmarks)
     noise = random.Random(0)
     for asset in PAIR_ASSETS:
@@ -233,35 +232,38 @@ def tell_dagster(instance: dg.DagsterInstance, models: list[str], benchmarks: li
 
 
 def time_ticks(watch: Stopwatch, site: LiveWorkspace, instance: dg.DagsterInstance) -> None:
-    """Both sensors with nothing seen, with nothing new, and with one thing new; the automation of the reports."""
+    """Time the ticks of both sensors, and the automation of the reports.
+
+    The sensors run for the first time, without a change, and after a change of one entry.
+    """
     automation = Automation(instance)
 
-    def three(file: str, changed: Mapping[str, object]) -> None:
+    def time_change(file: str, changed: Mapping[str, object]) -> None:
         before = site.read(file)
         site.write(file, {file: changed})
         watch.time(f"tick of observe_inputs, {file} changed", automation.observe)
         runs = watch.time(f"tick of audit_what_changed, {file} changed", automation.evaluate)
-        assert runs, f"nothing was requested for the change of {file}"
+        assert runs, f"no run was requested after the change of {file}"
         site.write(file, before)
         automation.observe()
         automation.evaluate()
 
-    for which in ("the first", "nothing new"):
+    for which in ("first tick", "without a change"):
         watch.time(f"tick of observe_inputs, {which}", automation.observe)
         runs = watch.time(f"tick of audit_what_changed, {which}", automation.evaluate)
         assert not runs, runs
     models, benchmarks = site.read("models")["models"], site.read("benchmarks")["benchmarks"]
-    three("models", {**models, "one-more": models["model-000"]})
+    time_change("models", {**models, "one-more": models["model-000"]})
     name, fields = next(iter(benchmarks.items()))
-    three("benchmarks", {**benchmarks, name: {**fields, "member_before": "2021-06-01"}})
+    time_change("benchmarks", {**benchmarks, name: {**fields, "member_before": "2021-06-01"}})
 
     reports = dg.AssetSelection.groups("5_reports")
     first = watch.time(
-        "automation of the reports, the first look",
+        "automation of the reports, first evaluation",
         lambda: dg.evaluate_automation_conditions(defs(), instance, asset_selection=reports),
     )
     watch.time(
-        "automation of the reports, nothing new",
+        "automation of the reports, without a change",
         lambda: dg.evaluate_automation_conditions(defs(), instance, asset_selection=reports, cursor=first.cursor),
     )
 
@@ -277,7 +279,7 @@ PAGES: Mapping[str, tuple[str, Mapping[str, object]]] = {
         assetMaterializations(limit: 1) { timestamp runId } freshnessInfo { currentMinutesLate } } }""",
         {},
     ),
-    "asset graph, live: what is stale": ("{ assetNodes { id staleStatus } }", {}),
+    "asset graph, live: stale assets": ("{ assetNodes { id staleStatus } }", {}),
     "partition grid of evaluations": (
         """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
         partitionKeysByDimension { name partitionKeys type }
@@ -288,19 +290,19 @@ PAGES: Mapping[str, tuple[str, Mapping[str, object]]] = {
         } } } } } } }""",
         {"key": {"path": ["evaluations"]}},
     ),
-    "one partition of evaluations, with its pictures": (
+    "one partition of evaluations, with pictures": (
         """query($key: AssetKeyInput!, $partition: String!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
         assetMaterializations(partitions: [$partition], limit: 1) { timestamp metadataEntries { label
           ... on MarkdownMetadataEntry { mdStr } ... on TextMetadataEntry { text } } } } } }""",
         {"key": {"path": ["evaluations"]}},
     ),
-    "the latest 100 events of evaluations, with their pictures": (
+    "latest 100 events of evaluations, with pictures": (
         """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
         assetMaterializations(limit: 100) { timestamp partition metadataEntries { label
           ... on MarkdownMetadataEntry { mdStr } } } } } }""",
         {"key": {"path": ["evaluations"]}},
     ),
-    "the dialogue that launches a backfill: every partition of evaluations": (
+    "dialogue that launches a backfill: all partitions of evaluations": (
         """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
         partitionKeys partitionStats { numPartitions numMaterialized } } } }""",
         {"key": {"path": ["evaluations"]}},
@@ -309,18 +311,19 @@ PAGES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 
 
 def time_pages(watch: Stopwatch, site: LiveWorkspace, pair: Pair) -> None:
-    """What the UI's pages ask, twice each: with nothing in memory, and again."""
+    """Time the queries of the UI's pages, twice each, because the second query may use a cache."""
     with site.services() as address:
         for name, (asked, variables) in PAGES.items():
             given = {**variables, "partition": pair.partition} if "$partition" in asked else variables
             for when in ("", ", again"):
                 answer = watch.time(f"page: {name}{when}", partial(graphql, address, asked, **given))
-                assert all(answer.values()), f"{name}: nothing came back"
+                assert all(answer.values()), f"{name}: the response is empty"
             print(f"{'':<8}{len(str(answer)):,} characters", flush=True)
 
 
 @contextmanager
-def roomy_folder() -> Iterator[Path]:
+def create_folder_in_memory() -> Iterator[Path]:
+    """Yield a temporary folder, in memory if 8 GB of memory are free."""
     memory = Path("/dev/shm")
     at = memory if memory.is_dir() and shutil.disk_usage(memory).free > 8 << 30 else None
     with tempfile.TemporaryDirectory(prefix="many-partitions-", dir=at) as folder:
@@ -331,28 +334,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--benchmarks", type=int, default=50)
-    parser.add_argument("--no-services", action="store_true", help="Skip the pages of the UI.")
+    parser.add_argument("--no-services", action="store_true", help="Do not measure the pages of the UI.")
     parser.add_argument("--only-reports", action="store_true", help="Measure only the warehouse and the report.")
     given = parser.parse_args()
     watch = Stopwatch()
-    with roomy_folder() as root:
+    with create_folder_in_memory() as root:
         site = make_site(root / "site", given.models, given.benchmarks)
         paths = DataPaths(site.data)
         models, benchmarks = list(load_models()), list(load_benchmarks())
-        watch.time(f"(making) {len(benchmarks)} benchmarks built", lambda: build_all(paths))
+        watch.time(f"(preparation) {len(benchmarks)} benchmarks built", lambda: build_all(paths))
         failed = watch.time(
-            f"(making) findings of {len(models) * len(benchmarks)} pairs",
-            lambda: Findings(paths).write_all(models, benchmarks),
+            f"(preparation) findings of {len(models) * len(benchmarks)} pairs",
+            lambda: FindingsWriter(paths).write_all(models, benchmarks),
         )
         if not given.only_reports:
             ensure_dagster_home(paths)
             with dg.DagsterInstance.get() as instance:
-                watch.time("(making) events in Dagster", lambda: tell_dagster(instance, models, benchmarks))
+                watch.time("(preparation) events in Dagster", lambda: report_to_dagster(instance, models, benchmarks))
                 time_ticks(watch, site, instance)
         built = watch.time("warehouse", lambda: build_warehouse(paths))
         report = watch.time("report", lambda: build_reports(paths.warehouse, paths.reports))
-        watch.time("SQL: the leaderboard, whole", lambda: query_warehouse(paths.warehouse, "FROM leaderboard"))
-        watch.time("SQL: coverage, whole", lambda: query_warehouse(paths.warehouse, "FROM coverage"))
+        watch.time("SQL: FROM leaderboard", lambda: query_warehouse(paths.warehouse, "FROM leaderboard"))
+        watch.time("SQL: FROM coverage", lambda: query_warehouse(paths.warehouse, "FROM coverage"))
         assert report.pairs == len(models) * len(benchmarks) - failed, report
         print(
             f"{built.rows['scores']:,} scores, warehouse {built.bytes / 1e6:.0f} MB, report {report.bytes / 1e6:.1f} MB"
@@ -365,7 +368,7 @@ def main() -> None:
         if (what.startswith("tick") and seconds >= TICK_SECONDS) or (what == "report" and seconds >= REPORT_SECONDS)
     ]
     if report.bytes > REPORT_BYTES:
-        slow.append(f"the report's {report.bytes / 1e6:.1f} MB")
+        slow.append(f"the report with {report.bytes / 1e6:.1f} MB")
     print(f"too slow or too large: {', '.join(slow) or 'nothing'}")
     sys.exit(1 if slow else 0)
 

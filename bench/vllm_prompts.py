@@ -1,10 +1,10 @@
-"""Log-probabilities of prompts by vLLM: the other side of bench_token_statistics.py, run with a Python that has vLLM.
+"""Log-probabilities of prompts by vLLM, for the comparison in bench_token_statistics.py.
 
     PYTHON bench/vllm_prompts.py MODEL_FOLDER IDS.json DTYPE
 
-Prints "ready" once the model is loaded and warm; then, for every line on the standard input, scores all prompts with
-their 20 best tokens and prints the seconds it took.
-What belongs here: calling vLLM. What does not: anything of this project, which need not be installed beside it.
+PYTHON must have vLLM and need not have this project. The script prints "ready" after the model is loaded and a first
+run is done. For every line on the standard input, it then scores all prompts with their 20 most likely tokens and
+prints the time in seconds.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def main() -> None:
     )
     asked = SamplingParams(prompt_logprobs=20, flat_logprobs=True, detokenize=False, max_tokens=1)
 
-    def run() -> float:
+    def time_run() -> float:
         started = time.perf_counter()
         answers = engine.generate(prompts, asked, use_tqdm=False)
         seconds = time.perf_counter() - started
         assert all(len(one.prompt_logprobs) == len(one.prompt_token_ids) for one in answers)
         return seconds
 
-    run()
+    time_run()
     print("ready", flush=True)
     for _ in sys.stdin:
-        print(run(), flush=True)
+        print(time_run(), flush=True)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def _build_beta_parameter(values: Sequence[float]) -> Parameter:
             f"the inverse temperature: 2^(j/10) for a whole number j{or_zero}; the default is fixed beforehand, but "
             "the authors choose it on the labels that they report"
         ),
-        requirement="one of the values of its grid",
+        requirement=f"2^(j/10) for a whole number j, from {min(filter(None, grid)):.3g} to {grid[-1]:.3g}{or_zero}",
         accepts=lambda value: to_canonical_value(value) in grid,
     )
 

@@ -41,7 +41,7 @@ def _score_dc_pdd(statistics: TextStatistics, settings: Sequence[detector.Settin
     if is_outside.any():
         token = int(statistics.token_id[is_outside][0])
         last = len(log_frequency) - 1
-        reason = f"token {token} is not in the frequency table, which ends at {last}. Rebuild token_frequencies."
+        reason = f"token {token} is not in the frequency table, which ends at token {last}. Rebuild token_frequencies."
         return [detector.Outcome.failed(reason)] * len(settings)
     probabilities = compute_calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
 

@@ -54,8 +54,8 @@ class Outcome(NamedTuple):
 Compute = Callable[[TextStatistics, Sequence[Settings]], Sequence[Outcome]]
 
 UNKNOWN_LOGPROB = (
-    "a token's log-probability is not a finite number: it is minus infinity, or the server that runs the model gives a "
-    "placeholder or a floor in its place"
+    "a token's log-probability is not a finite number: it is minus infinity, or the server that runs the model returns "
+    "a placeholder or a minimum value instead"
 )
 
 
@@ -78,7 +78,7 @@ class Parameter:
         requirement: The accepted values as a phrase for error messages.
         accepts: A function that returns True if a value is accepted.
         quiet: True omits the parameter from the label of a setting if it has its default. Parameters of ablations are
-            quiet, because their default is the published detector.
+            quiet, because their default is the published detector. (An ablation switches off a part of a detector.)
         passes_each: True if each value needs additional passes of the model. Audits then score only the default.
         spellings: Alternative spellings that users may write, mapped to the spelling that ``parse`` reads.
     """
@@ -289,7 +289,7 @@ def score_texts(
     Args:
         texts: The example_id and the statistics of each text. A text without statistics (None) has the status
             ``failed``. No text is dropped.
-        selection: The detectors and settings, as ``registry.select`` returns them.
+        selection: The detectors and settings, as ``registry.select_detectors`` returns them.
 
     Returns:
         A table with the columns ``SCORE_COLUMNS`` and one row per text, detector and setting, in the order of

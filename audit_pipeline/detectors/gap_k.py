@@ -56,12 +56,15 @@ GAP_K = Detector(
     reads=reads_columns("max_logprob", "std"),
     compute=_score_gap_k,
     parameters={
-        "k": replace(K, grid=(0.1, 0.2, 0.3, 0.5), description="the share of lowest windows that is averaged"),
+        "k": replace(
+            K, grid=(0.1, 0.2, 0.3, 0.5), description="the share of windows whose gaps are averaged: the lowest"
+        ),
         "window": replace(
             WINDOW,
             default=3,
             grid=(1, 3, 6),
-            description="how many tokens in a row are averaged before the lowest are taken (6 for Llama)",
+            description="the number of consecutive gaps that are averaged before the lowest are selected; the authors "
+            "use 6 for Llama",
             quiet=False,
         ),
         "variance_floor": Parameter(

@@ -102,7 +102,8 @@ def _score_infilling(statistics: TextStatistics, settings: Sequence[detector.Set
 INFILLING = detector.Detector(
     name=NAME,
     title="Infilling score",
-    summary="mean of the k% lowest ratios of the text's own token to the model's first choice, by what follows each",
+    summary="how much better the text's tokens predict the following tokens than the model's first choices do: mean of "
+    "the k% lowest",
     source="Raoof et al., ICLR 2025, eq. 10 and 11 (Infilling Score)",
     needs=(BRANCHES,),
     passes="1 + m × the share of tokens that are not the argmax",
@@ -113,14 +114,17 @@ INFILLING = detector.Detector(
         "m": detector.Parameter(
             default=5,
             grid=(0, 1, 3, 5, 10, 20, 50, 100),
-            description="the number of following tokens that are compared; benchmarks of up to 32 words use 1",
+            description=(
+                "the number of following tokens that are compared; benchmarks with texts of up to 32 words use 1"
+            ),
             requirement="a whole number from 0 to 1000",
             accepts=lambda value: type(value) is int and 0 <= value <= 1000,
         ),
         "branch_moments": detector.Parameter(
             default="own",
             grid=("own",),
-            description="the mean and deviation that standardise a branch: its own, or those of the original text",
+            description="the mean and standard deviation that standardise a branch: of the branch itself (own), or of "
+            "the original text (original)",
             requirement="own or original",
             accepts=lambda value: value in ("own", "original"),
             quiet=True,

@@ -82,7 +82,7 @@ MAX_RENYI = Detector(
         "select": Parameter(
             default="max",
             grid=("max",),
-            description="the positions that are averaged: those of the highest entropy (max) or of the lowest (min)",
+            description="the positions that are averaged: the positions of highest (max) or of lowest entropy (min)",
             requirement="max or min",
             accepts=lambda value: value in ("max", "min"),
             quiet=True,

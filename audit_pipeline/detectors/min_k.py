@@ -122,7 +122,7 @@ def is_count(value: detector.ParameterValue) -> bool:
 K = detector.Parameter(
     default=0.2,
     grid=tuple(step / 10 for step in range(1, 11)),
-    description="the share of tokens that is averaged: those with the lowest scores",
+    description="the share of tokens whose scores are averaged: the tokens with the lowest scores",
     requirement="a number above 0 and at most 1",
     accepts=lambda value: isinstance(value, float) and 0.0 < value <= 1.0,
 )
@@ -131,8 +131,9 @@ WINDOW = detector.Parameter(
     default=1,
     grid=(1, 3),
     description=(
-        "how many tokens in a row are averaged before the lowest are taken (Win-k); 1 leaves the values unchanged; a "
-        "text with fewer scored tokens has no score at this setting (not_applicable, with the reason)"
+        "the number of consecutive tokens whose values are averaged before the lowest are selected (Win-k); 1 leaves "
+        "the values unchanged; a text with fewer scored tokens has no score at this setting (not_applicable, with the "
+        "reason)"
     ),
     requirement="a whole number above 0",
     accepts=is_count,

@@ -44,7 +44,7 @@ NEIGHBOUR = Detector(
     summary="mean log-likelihood of the text minus that of texts which differ from it in a token",
     source="Mattern et al., Findings of ACL 2023; n = 25 as in Duan et al., 2024",
     needs=(NEIGHBOURS,),
-    passes="1 + n, and making the neighbours",
+    passes="1 + n, and the passes that make the neighbours",
     compute=_score_neighbours,
     parameters={
         "n": Parameter(
@@ -75,7 +75,7 @@ _LOWEST_SHARE = 0.3
 _HIGHEST_SHARE = 0.05
 
 
-class Copying(NamedTuple):
+class CopySettings(NamedTuple):
     """The settings by which copies of a text with swapped words are made.
 
     Attributes:
@@ -89,12 +89,14 @@ class Copying(NamedTuple):
     seeds: str
 
     @classmethod
-    def from_setting(cls, setting: Settings) -> Copying:
+    def from_setting(cls, setting: Settings) -> CopySettings:
         """Return the copying settings in a setting of PAC."""
         return cls(float(setting["alpha"]), int(setting["n"]), str(setting["seeds"]))
 
 
-COPIES: Need[Mapping[Copying, Sequence[TextStatistics]]] = Need("copies", "extra passes (copies with words swapped)")
+COPIES: Need[Mapping[CopySettings, Sequence[TextStatistics]]] = Need(
+    "copies", "extra passes (copies with words swapped)"
+)
 """The requirement of the statistics of all n copies of the text, by copying settings."""
 
 
@@ -114,7 +116,7 @@ def _score_pac(statistics: TextStatistics, setting: Settings) -> Outcome:
 
     In a text that the model has read, few tokens are far less likely than the others. Swapping words changes that.
     """
-    copies = statistics.get_extra(COPIES)[Copying.from_setting(setting)]
+    copies = statistics.get_extra(COPIES)[CopySettings.from_setting(setting)]
     distance = compute_polarized_distance(statistics.logprob)
     if all(copy.text == statistics.text for copy in copies):
         return Outcome.not_applicable("no copy differs from the text: it has no two words that could be swapped")
@@ -144,7 +146,7 @@ PAC = Detector(
         "seeds": Parameter(
             default=TEXT,
             grid=(TEXT,),
-            description="the source of random numbers for the copies: the text, or one stream for the whole file",
+            description="the seed of the random swaps: the text itself (text), or one seed for the whole file (stream)",
             requirement=f"{TEXT} or {STREAM}",
             accepts=lambda value: value in _SEEDS,
             quiet=True,

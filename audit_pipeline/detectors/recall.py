@@ -64,7 +64,7 @@ _JOIN = Parameter(
     passes_each=True,
 )
 
-_WITHOUT_SHARING = " (prefix + text per text for models that cannot share the prefix)"
+_WITHOUT_SHARING = " (models that cannot share a prefix read it again for each text)"
 
 RECALL = Detector(
     name="recall",
@@ -72,7 +72,7 @@ RECALL = Detector(
     summary="mean log-likelihood of the text after a prefix of non-members, divided by that of the text by itself",
     source="Xie et al., EMNLP 2024 (ReCaLL)",
     needs=(NONMEMBER_PREFIX,),
-    passes=f"2, and 1 of the prefix in all{_WITHOUT_SHARING}",
+    passes=f"2, and 1 over the prefix for all texts together{_WITHOUT_SHARING}",
     compute=for_each_setting(_score_recall),
     parameters={"shots": _SHOTS, "join": _JOIN},
     equation=(
@@ -95,7 +95,7 @@ CON_RECALL = Detector(
     summary="recall with a prefix of non-members, minus gamma times recall with a prefix of members",
     source="Wang et al., COLING 2025 (Con-ReCall)",
     needs=(NONMEMBER_PREFIX, MEMBER_PREFIX),
-    passes=f"3, and 1 of each prefix in all{_WITHOUT_SHARING}",
+    passes=f"3, and 1 over each prefix for all texts together{_WITHOUT_SHARING}",
     compute=for_each_setting(_score_recall),
     parameters={
         "shots": _SHOTS,
@@ -108,7 +108,10 @@ CON_RECALL = Detector(
         ),
         "join": _JOIN,
     },
-    equation="(LL(x | P_non) - gamma * LL(x | P_mem)) / LL(x), each LL as in recall, both prefixes of as many texts",
+    equation=(
+        "(LL(x | P_non) - gamma * LL(x | P_mem)) / LL(x), each LL as in recall; both prefixes have the same number of "
+        "texts"
+    ),
     reported=(
         "The authors call it the state of the art on WikiMIA. Their code tries nine values of gamma and chooses none."
     ),

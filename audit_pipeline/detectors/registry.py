@@ -68,7 +68,7 @@ def _adopt_plugin_detector(detector: Detector, origin: str) -> Detector:
     wrong_needs = [need for need in (*detector.needs, *detector.optional_needs) if not isinstance(need, Need)]
     if unknown_columns or wrong_needs:
         unknown = ", ".join(map(str, [*sorted(unknown_columns), *wrong_needs]))
-        raise TypeError(f"there is no statistic or need named {unknown}")
+        raise TypeError(f"the detector reads unknown statistics or needs: {unknown}")
     return replace(detector, compute=compute)
 
 
@@ -135,7 +135,7 @@ def deduplicate_settings(detector: Detector, settings: Iterable[Settings]) -> li
     return list({detector.to_json(setting): dict(setting) for setting in settings}.values())
 
 
-def select(
+def select_detectors(
     names: Iterable[str] | None = None, *, grid: bool = False, overrides: Overrides | None = None
 ) -> list[tuple[Detector, list[dict[str, ParameterValue]]]]:
     """Return detectors with their settings to score, in the order of ``names``, without duplicates.
@@ -158,8 +158,8 @@ def select(
     for name in overrides:
         if get_detector(name).name not in chosen:
             raise ConfigError(
-                f"a parameter of '{name}' is set, but the detector is not selected. Select the detector or "
-                "remove the parameter."
+                f"a parameter of the detector '{name}' is set, but this detector is not selected. Select the detector "
+                "or remove the parameter."
             )
     return [(detector, expand_settings(detector, grid, overrides.get(name))) for name, detector in chosen.items()]
 
@@ -176,7 +176,9 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, dict[str, Parameter
         target, equals, text = assignment.partition("=")
         detector_name, dot, parameter_name = target.strip().partition(".")
         if not (equals and dot and detector_name and parameter_name):
-            raise ConfigError(f"'{assignment}' does not have the form DETECTOR.PARAMETER=VALUE, such as min_k.k=0.3")
+            raise ConfigError(
+                f"'{assignment}' does not have the form DETECTOR.PARAMETER=VALUE. An example is min_k.k=0.3."
+            )
         detector = get_detector(detector_name)
         parameter = _require_parameter(detector, parameter_name)
         values = parsed.setdefault(detector_name, {})
@@ -275,7 +277,7 @@ def list_all_needs(detector: Detector) -> list[str]:
 def iterate_parameter_cells(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
     """Yield the name of each parameter and the cells of its table row: default, grid, accepted values and meaning."""
     for name, parameter in detector.parameters.items():
-        swept = "not swept"
+        swept = "the default only"
         if len(parameter.values) > 1:
             swept = ", ".join(map(_format_parameter_value, parameter.values))
         yield name, (_format_parameter_value(parameter.default), swept, parameter.requirement, parameter.description)

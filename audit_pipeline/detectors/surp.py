@@ -62,7 +62,7 @@ SURP = Detector(
         "max_entropy": Parameter(
             default=2.0,
             grid=(1.0, 2.0, 4.0),
-            description="upper limit of the entropy of a token's distribution, in nats; only lower values count",
+            description="maximum entropy at a token's position, in nats; only tokens with less entropy count",
             requirement="a number above 0",
             accepts=lambda value: isinstance(value, float) and 0.0 < value < math.inf,
         ),

@@ -23,7 +23,7 @@ _LONGEST_REASON = 200
 
 
 class HeldBase:
-    """A holder of the last loaded base model. Consecutive adapters of the same base share its weights in memory."""
+    """The last loaded base model. Consecutive adapters of the same base share its weights in memory."""
 
     def __init__(self) -> None:
         self._key: object = None
@@ -123,12 +123,12 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
             ) from error
         except (ImportError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
             reason = to_one_line(error)[:_LONGEST_REASON]
-            raise ModelError(f"{misfit}: {reason}") from error
+            raise ModelError(f"{misfit}. Check that it was trained on this model. Cause: {reason}") from error
     wrong = [*loaded.unexpected_keys, *loaded.missing_keys]
     if wrong:
         raise ModelError(
-            f"{misfit}: {len(wrong)} tensors are missing or unexpected, for example {wrong[0]}. Name the base model "
-            "that the adapter was trained on."
+            f"{misfit}: {len(wrong)} of the adapter's tensors are missing or unexpected, for example {wrong[0]}. Name "
+            "the base model that the adapter was trained on."
         )
     # Warnings about deprecated calls concern developers. Unknown settings have been checked before.
     advice = {to_one_line(str(warning.message)) for warning in caught if warning.category is UserWarning}

@@ -43,7 +43,9 @@ class TrainedHere(StrictSettings):
     """A model that was trained for a control (config/controls.yaml)."""
 
     name: str = Field(description="name of the control")
-    role: Role = Field(description="exposed: trained on the members; twin: trained on other texts")
+    role: Role = Field(
+        description="model of the control; exposed: trained on the members; twin: trained on other texts"
+    )
 
 
 class AdapterFiles(StrictSettings):
@@ -53,12 +55,12 @@ class AdapterFiles(StrictSettings):
     path: Path | None = Field(
         default=None, description="folder of the adapter; a relative path starts at this file's folder"
     )
-    revision: str | None = Field(default=None, description="hub branch, tag or commit")
+    revision: str | None = Field(default=None, description="branch, tag or commit on the hub; None: default branch")
 
     @model_validator(mode="after")
     def _require_single_origin(self) -> Self:
         if (self.hub is None) == (self.path is None):
-            raise ValueError("an adapter requires exactly one of hub and path")
+            raise ValueError("an adapter requires either 'hub' or 'path'. Add the missing key or remove one of them.")
         return self
 
     def __str__(self) -> str:
@@ -75,7 +77,8 @@ class ModelEntry(StrictSettings):
     name: str
     title: Text | None = Field(default=None, description="name of the model in reports; None: the name of the entry")
     backend: BackendName = Field(
-        default="transformers", description="transformers: runs on your machine; openai: runs on a server (endpoint)"
+        default="transformers",
+        description="transformers: the model runs on your machine; openai: the model runs on a server (endpoint)",
     )
     endpoint: Endpoint | None = Field(
         default=None,
@@ -98,7 +101,11 @@ class ModelEntry(StrictSettings):
         description="fingerprint of a model that cannot run, as in an evidence pack; the data folder contains its card "
         "and its tokenizer",
     )
-    revision: str | None = Field(default=None, description="hub branch, tag or commit")
+    revision: str | None = Field(
+        default=None,
+        description="branch, tag or commit on the hub; None: the base revision that the adapter names, else the "
+        "default branch",
+    )
     dtype: Dtype = Field(
         default="float32", description="number format of the forward pass; statistics always use float32"
     )
@@ -107,29 +114,35 @@ class ModelEntry(StrictSettings):
     )
     compile: bool = Field(
         default=False,
-        description="compile the layers of the decoder, for runs of minutes on a GPU; compilation changes the rounding",
+        description="compile the layers of the decoder, which makes runs of several minutes on a GPU faster; "
+        "compilation changes the rounding of scores",
     )
     start_token: str | None = Field(
         default=None, description="token before each text; None: the default of the model family, else bos, else eos"
     )
     start_token_policy: StartTokenPolicy = Field(
         default="always",
-        description="always: add one start token and score every token; tokenizer: keep what the tokenizer does",
+        description="always: add one start token and score every token; tokenizer: add the special tokens that the "
+        "tokenizer adds",
     )
     window: Annotated[int, Field(ge=2)] | None = Field(
         default=None, description="maximum tokens per pass; None: the context length"
     )
     stride: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="tokens between the starts of windows; None: half a window"
+        default=None, description="tokens between the starts of two windows of a long text; None: half a window"
     )
     release_date: date | None = Field(default=None, description="day on which the model was published")
     training_cutoff: date | None = Field(
         default=None, description="last day of the training data, if the makers have published it"
     )
-    reference_model: str | None = Field(default=None, description="model that the detector reference compares with")
+    reference_model: str | None = Field(
+        default=None,
+        description="model that the detector reference compares with; None: this detector is skipped",
+    )
     reference_corpus: str | None = Field(
         default="sotu",
-        description="entry of references.yaml that the detector dc_pdd uses, in the language of the texts",
+        description="entry of references.yaml with the token frequencies for the detector dc_pdd; its texts must have "
+        "the language of the audited texts",
     )
     licence: str | None = Field(default=None, description="licence of the model")
     trust_remote_code: bool = Field(
@@ -202,7 +215,10 @@ def _describe_conflict(conflict: _Conflict, entry: ModelEntry) -> str:
     dialect = entry.endpoint.dialect if entry.endpoint is not None else None
     weight_settings = ", ".join(sorted(_WEIGHT_SETTINGS & entry.model_fields_set))
     messages: dict[_Conflict, str] = {
-        "origin": "a model requires exactly one of hub, path, package, control and card",
+        "origin": (
+            "a model requires exactly one of the keys 'hub', 'path', 'package', 'control' and 'card'. Add the missing "
+            "key or remove the others."
+        ),
         "adapter": "'adapter' requires a base model with weights on this machine. Remove 'card' or 'endpoint'.",
         "card_code": "a model with 'card' cannot run code. Remove 'trust_remote_code'.",
         "name": f"the model name {entry.name!r} is empty or contains '|'. Choose another name.",
@@ -213,7 +229,10 @@ def _describe_conflict(conflict: _Conflict, entry: ModelEntry) -> str:
             "does not return the first token's log-probability."
         ),
         "control_endpoint": "models of controls run on this machine. Remove 'endpoint'.",
-        "weight_settings": f"{weight_settings}: these settings apply to local weights only. Remove them or 'endpoint'.",
+        "weight_settings": (
+            f"a model with 'endpoint' runs on a server, so these settings do not apply to it: {weight_settings}. "
+            "Remove the settings, or remove 'endpoint'."
+        ),
         "stride": f"stride {entry.stride} is not smaller than window {entry.window}. Choose a smaller stride.",
         "compile": "'compile' requires a single device. Remove 'devices' or 'compile'.",
         "dates": (
@@ -405,8 +424,8 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     if HUB_ID.fullmatch(base):
         return validate_as(ModelEntry, {**changes, "hub": base})
     raise ModelError(
-        f"the base model of the adapter {folder} was not found: '{base}' ({ADAPTER_CONFIG}) is no configured model, "
-        f"path or hub id. Add an entry to config/{FILE_NAME} that names the base model and has adapter: "
+        f"the base model of the adapter {folder} was not found: '{base}' ({ADAPTER_CONFIG}) is not a configured model, "
+        f"a path or a hub id. Add an entry to config/{FILE_NAME} that names the base model and has adapter: "
         f"{{path: {folder}}}."
     )
 

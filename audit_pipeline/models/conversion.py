@@ -117,7 +117,7 @@ _NAMES: Mapping[SplitRule, str] = {
 SPLIT_RULES: Mapping[str, SplitRule] = {name: rule for rule, names in _NAMES.items() for name in names.split()}
 
 
-def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
+def read_whole_model_metadata(file: Path, name: str) -> Mapping[str, Any]:
     """Return the metadata fields of a .gguf, except long lists, if it holds a whole model.
 
     Raises:
@@ -137,16 +137,16 @@ def require_whole_model(file: Path, name: str) -> Mapping[str, Any]:
         )
     rule = fields.get("tokenizer.ggml.pre")
     if fields.get("tokenizer.ggml.model") == "gpt2" and rule not in SPLIT_RULES:
-        stated = "names no split rule" if rule is None else f"names the split rule {rule!r}"
+        stated = "contains no rule" if rule is None else f"names the unknown rule {rule!r}"
         raise ModelError(
-            f"the tokenizer of {name} {stated} (tokenizer.ggml.pre of {file}), which is not supported. Use a folder of "
-            "this model with tokenizer.json and safetensors."
+            f"the tokenizer of {name} is not supported: the field tokenizer.ggml.pre of {file} {stated} for splitting "
+            "texts. Use a folder of this model with tokenizer.json and safetensors."
         )
     return fields
 
 
 def read_gguf_tokenizer(file: Path, fields: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """Return the tokenizer in a .gguf. ``fields`` come from :func:`require_whole_model`."""
+    """Return the tokenizer in a .gguf. ``fields`` come from :func:`read_whole_model_metadata`."""
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     backend = tokenizer.backend_tokenizer
     if fields["tokenizer.ggml.model"] == "gpt2":
@@ -193,7 +193,7 @@ def convert_tokenizer(located: LocatedModel, store_in: Path | None) -> StoredTok
     tokenizer, config = read_with_transformers(located)
     if not tokenizer.is_fast:
         raise ModelError(
-            f"{located.entry.name} has no fast tokenizer (tokenizer.json). Without one, the position of a token in the "
+            f"{located.entry.name} has no fast tokenizer (tokenizer.json). Without it, the position of a token in the "
             "text is unknown. Use another model."
         )
     backend = tokenizer.backend_tokenizer
@@ -234,7 +234,7 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
     try:
         with silence_transformers(), cache_gguf_parsing():
             if located.gguf is not None:
-                fields = require_whole_model(located.gguf, entry.name)
+                fields = read_whole_model_metadata(located.gguf, entry.name)
                 config = AutoConfig.from_pretrained(folder, gguf_file=located.gguf.name)
                 require_causal(config, entry.name)
                 if located.own_tokenizer is not None:

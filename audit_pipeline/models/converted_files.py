@@ -203,5 +203,5 @@ def read_manifest_if_whole(folder: Path) -> Mapping[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        warnings.warn(RebuiltWarning(f"{error}. It is rebuilt."), stacklevel=2)
+        warnings.warn(RebuiltWarning(f"{error}. The stored copy is rebuilt."), stacklevel=2)
         return None

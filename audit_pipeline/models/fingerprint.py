@@ -75,7 +75,7 @@ class ModelIdentity:
     adapter_digest: str | None = None
 
     @property
-    def is_unasked(self) -> bool:
+    def is_unprobed(self) -> bool:
         """Return True if the server of the endpoint has never been probed."""
         return self.before is not None and not self.before
 
@@ -135,7 +135,15 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
 
 
 def list_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
-    """Return ``ModelIdentity.before``, given the fingerprint of the model's ``tokenizer``. The model is not loaded."""
+    """Return the fingerprints of an endpoint's earlier states, or None for weights on this machine.
+
+    The result equals ``ModelIdentity.before``, but the model is not loaded.
+
+    Args:
+        entry: The entry of the model.
+        tokenizer: Fingerprint of the model's tokenizer.
+        paths: The data folder.
+    """
     if entry.endpoint is None:
         return None
     return frozenset(_list_state_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
@@ -167,13 +175,13 @@ def _digest_weights(weights: WeightFiles, paths: DataPaths) -> str:
     It includes the index only if the index decides between two tensors of one name, or if it omits a tensor of a shard.
     """
     digests: list[object] = [(path.name, _load_or_compute_digest(path, paths)) for path in weights.paths]
-    if weights.shard_by_tensor is not None and weights.find_tensors_beside_index():
+    if weights.shard_by_tensor is not None and weights.find_unindexed_tensors():
         digests.append(sorted(weights.shard_by_tensor.items()))
     return digest(digests)
 
 
 def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
-    """Return the fingerprints of all models of an endpoint in order. The first is its fingerprint before any probe."""
+    """Return the fingerprints of all states of an endpoint in order. The first is the state before any probe."""
     names = [None, *read_history(endpoint, tokenizer, paths).names]
     return [compute_endpoint_fingerprint(endpoint, tokenizer, name) for name in names]
 
@@ -182,7 +190,7 @@ def _config_digest(path: Path, volatile: Sequence[str] = _VOLATILE_CONFIG) -> st
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
+        raise ModelError(f"{path} is corrupt, because it is not valid JSON: {error}. Fetch the file again.") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path} is not the configuration of a model: it contains no JSON object")
     lasting = {key: value for key, value in config.items() if key not in volatile}
@@ -381,7 +389,8 @@ def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
         return EndpointHistory()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} cannot be read ({to_one_line(error)}). Delete it. The model then counts as another model."
+            f"the history of the server {endpoint.url} cannot be read: {path} ({to_one_line(error)}). Delete this "
+            "file. The model on the server then counts as a new model."
         ) from error
 
 

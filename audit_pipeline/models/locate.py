@@ -106,7 +106,7 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
         located = _fetch_from_hub(entry, entry.revision or revision)
     if adapter is None:
         return located
-    _compare_with_stated_base(entry, stated.get("base_model_name_or_path"), revision)
+    _warn_about_other_base(entry, stated.get("base_model_name_or_path"), revision)
     own_tokenizer = model_files.find_own_tokenizer(adapter, located.folder if located.gguf is None else None)
     return replace(located, adapter=adapter, own_tokenizer=own_tokenizer)
 
@@ -130,7 +130,10 @@ def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedMod
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.stored_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
-        raise ModelError(f"the data folder {paths.root} contains no tokenizer of the model {entry.card}")
+        raise ModelError(
+            f"the data folder {paths.root} contains no tokenizer of the model {entry.card}. Copy the folder "
+            f"{paths.stored_tokenizers(tokenizer)} from the data folder in which the model ran."
+        )
     return LocatedModel(entry, max(folders, key=lambda folder: folder.stat().st_mtime_ns), None, None)
 
 
@@ -160,7 +163,10 @@ def _locate_in_package(entry: ModelEntry, package: InstalledFile) -> LocatedMode
         path = Path(str(file.locate()))
         if file.name == package.file and path.is_file():
             return LocatedModel(entry, path.parent, path, None)
-    raise ModelError(f"the installed package {package.distribution} contains no file {package.file}")
+    raise ModelError(
+        f"the installed package {package.distribution} contains no file {package.file}. Correct 'file' in the entry of "
+        f"{entry.name}."
+    )
 
 
 def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
@@ -189,9 +195,13 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
         raise ModelError(f"{path} contains {len(ggufs)} .gguf files. Use the path of one of these files.")
     if entry.endpoint is not None:
         raise ModelError(
-            f"{path} contains neither tokenizer.json nor a .gguf file, so the tokenizer of {entry.name} is missing"
+            f"{path} contains neither tokenizer.json nor a .gguf file, so the tokenizer of {entry.name} is missing. "
+            "Copy the model's tokenizer.json into this folder."
         )
-    raise ModelError(f"{path} contains neither config.json with *.safetensors nor a .gguf file")
+    raise ModelError(
+        f"{path} contains neither config.json nor a .gguf file. Use a folder with config.json and *.safetensors, or a "
+        ".gguf file."
+    )
 
 
 _MODEL_SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja", ".py")
@@ -233,7 +243,7 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
     if not (folder / model_files.ADAPTER_CONFIG).is_file():
         if any(folder.glob(model_files.MLX_WEIGHTS)):
             raise model_files.build_mlx_error(folder)
-        raise ModelError(f"there is no adapter at {adapter}, because {model_files.ADAPTER_CONFIG} is missing")
+        raise ModelError(f"there is no adapter at {adapter}, because it has no file {model_files.ADAPTER_CONFIG}")
     model_files.read_adapter_config(folder)
     if not (folder / model_files.ADAPTER_WEIGHTS).is_file():
         raise ModelError(
@@ -243,7 +253,7 @@ def _locate_adapter(adapter: AdapterFiles) -> Path:
     return folder
 
 
-def _compare_with_stated_base(entry: ModelEntry, base: object, revision: str | None) -> None:
+def _warn_about_other_base(entry: ModelEntry, base: object, revision: str | None) -> None:
     """Warn if the entry's base has another name or revision on the hub than the adapter's configuration states."""
     if entry.hub is None:
         return

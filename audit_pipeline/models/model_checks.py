@@ -22,7 +22,7 @@ _LONGEST_REASON = 300
 
 
 def require_causal(config: Any, name: str) -> None:
-    """Raise ModelError unless a model of ``config`` predicts next tokens."""
+    """Raise ModelError if a model with this configuration does not predict next tokens."""
     kind = config.model_type
     is_decoder = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     brings_code = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
@@ -57,7 +57,7 @@ def require_known_architecture(config: Mapping[str, Any], name: str) -> None:
     if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
         return
     near = find_nearest_names(str(kind), CONFIG_MAPPING_NAMES)
-    hint = "A later version may support it."
+    hint = "A later version of transformers may support it."
     if near:
         hint = f"Did you mean {near[0]}?"
     raise ModelError(

@@ -50,7 +50,7 @@ class WeightFiles:
         """Return the paths of the files."""
         return [self.folder / name for name in self.names]
 
-    def find_tensors_beside_index(self) -> list[str]:
+    def find_unindexed_tensors(self) -> list[str]:
         """Return the tensors that a shard holds, but the index assigns to another shard or to none. They are not read.
 
         Raises:
@@ -67,8 +67,8 @@ class WeightFiles:
             absent = sorted(assigned.difference(present))
             if absent:
                 raise ModelError(
-                    f"{self.folder / INDEX_FILE} and {name} do not belong together: the index assigns {len(absent)} "
-                    f"tensors to {name} that it lacks, for example {absent[0]}. Fetch both files again."
+                    f"{self.folder / INDEX_FILE} and {name} do not belong together: {name} lacks {len(absent)} of the "
+                    f"tensors that the index assigns to it, for example {absent[0]}. Fetch both files again."
                 )
             strays.extend(sorted(set(present).difference(assigned)))
         return strays
@@ -99,7 +99,10 @@ class WeightFiles:
 
     def describe_choice(self, unread: Sequence[str], model: str) -> str:
         """Return a sentence for the user about the files that are read and the files that are not read."""
-        return f"{model}: weights are read from {shorten_names(self.names)}; not read: {shorten_names(unread)}"
+        return (
+            f"{model}: the weights are read from {shorten_names(self.names)}. These weight files in the same folder "
+            f"are not read: {shorten_names(unread)}."
+        )
 
 
 def choose_weight_files(folder: Path, model: str) -> WeightFiles:
@@ -115,9 +118,9 @@ def choose_weight_files(folder: Path, model: str) -> WeightFiles:
     if not index.exists():
         if not single.exists():
             raise ModelError(
-                f"{folder} contains neither {SINGLE_FILE} nor {INDEX_FILE}, but {shorten_names(safetensors)}. "
-                f"The weights of {model} are read only from files with the first two names. Save the model again, or "
-                f"rename a complete file to {SINGLE_FILE}."
+                f"{folder} contains neither {SINGLE_FILE} nor {INDEX_FILE}. The weights of {model} are read only from "
+                f"files with these names, not from {shorten_names(safetensors)}. Save the model again, or rename a "
+                f"complete file to {SINGLE_FILE}."
             )
         return WeightFiles(folder, (SINGLE_FILE,), None)
     shard_by_tensor = _read_index(index)
@@ -293,8 +296,8 @@ def require_quantisation_package(model: str, quantisation: Quantisation | None) 
     if _MODULES_IN_EXTRA.issuperset(absent):
         arguments = f"'corpus-audit[{_QUANTISED_EXTRA}]'"
     raise ModelError(
-        f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed. Run: "
-        f"pip install {arguments}"
+        f"the weights of {model} are quantised ({quantisation}). Reading them requires packages that are not "
+        f"installed: {packages}. Run: pip install {arguments}"
     )
 
 
@@ -344,7 +347,10 @@ def read_base_revision(folder: Path) -> str | None:
     """
     revision = read_adapter_config(folder).get("revision")
     if revision is not None and not isinstance(revision, str):
-        raise ModelError(f"{folder / ADAPTER_CONFIG}: revision {revision!r} is not the name of a revision")
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: revision is {revision!r}, but must be text: a branch, tag or commit of the "
+            "base model"
+        )
     return revision or None
 
 

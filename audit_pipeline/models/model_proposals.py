@@ -34,7 +34,7 @@ NEWEST = 200
 _TIMEOUT = 10.0
 _EXPAND: list[ExpandModelProperty_T] = ["cardData", "createdAt", "sha", "siblings"]
 _KEYS = {
-    "hub": (re.compile(r"[\w.-]+"), "not the name of an owner"),
+    "hub": (re.compile(r"[\w.-]+"), "not the name of an owner on the hub"),
     # Dagster accepts these forms as owners of an asset.
     "owners": (
         re.compile(r"team:[\w-]+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}"),
@@ -51,10 +51,10 @@ _HEADER = f"""\
 """
 
 
-def _require_names_that_match(key: str, value: Any, folder: Path) -> tuple[str, ...]:
+def _validate_names(key: str, value: Any, folder: Path) -> tuple[str, ...]:
     if key not in _KEYS:
         raise InvalidEntryError(
-            [Fault((), f"{key} is not a key of this file. The keys are {' and '.join(_KEYS)}, each with a list.")]
+            [Fault((), f"{key} is not a key of this file. The keys are {' and '.join(_KEYS)}. Each key has a list.")]
         )
     form, problem = _KEYS[key]
     if value == {}:
@@ -74,7 +74,7 @@ FILE = EntryFile(
     None,
     "key",
     "it names the watched owners on the hub and the people who are responsible for the audits",
-    _require_names_that_match,
+    _validate_names,
     is_optional=True,
 )
 

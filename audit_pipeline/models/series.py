@@ -30,21 +30,34 @@ Count = Annotated[int, Field(ge=0)]
 class Series(StrictSettings):
     """The location of an entry's checkpoints."""
 
-    revisions: tuple[str, ...] | None = Field(default=None, min_length=1, description="hub revisions, in order")
+    revisions: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="revisions on the hub, in the order of training"
+    )
     folder: Path | None = Field(default=None, description="a folder with one folder per checkpoint or adapter")
-    steps: tuple[Count, ...] | None = Field(default=None, description="training step of each revision")
-    tokens: tuple[Count, ...] | None = Field(default=None, description="number of training tokens of each revision")
-    tokens_per_step: Count | None = Field(default=None, description="tokens per training step")
+    steps: tuple[Count, ...] | None = Field(
+        default=None, description="training step of each revision; None: the step in the name of the revision"
+    )
+    tokens: tuple[Count, ...] | None = Field(
+        default=None,
+        description="number of training tokens of each revision; None: the number in the name of the revision, else "
+        "computed with tokens_per_step",
+    )
+    tokens_per_step: Count | None = Field(
+        default=None, description="number of tokens per training step, for checkpoints without a number of tokens"
+    )
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
         if (self.revisions is None) == (self.folder is None):
-            raise ValueError("a series requires exactly one of revisions and folder")
+            raise ValueError("a series requires either 'revisions' or 'folder'. Add the missing key or remove one.")
         if len(set(self.revisions or ())) < len(self.revisions or ()):
-            raise ValueError("a revision is listed twice")
+            raise ValueError("'revisions' lists a revision twice. Remove the duplicate.")
         for key, numbers in (("steps", self.steps), ("tokens", self.tokens)):
             if numbers is not None and len(numbers) != len(self.revisions or ()):
-                raise ValueError(f"{key!r} requires 'revisions' and one number per revision")
+                raise ValueError(
+                    f"{key!r} lists {len(numbers)} numbers, but 'revisions' lists {len(self.revisions or ())} "
+                    "revisions. List one number per revision."
+                )
         return self
 
 
@@ -81,14 +94,14 @@ def expand_series(name: str, entry_fields: Mapping[str, Any], config_folder: Pat
     except InvalidEntryError as error:
         raise InvalidEntryError([Fault(("series", *fault.keys), fault.message) for fault in error.faults]) from error
     if series.folder is None:
-        checkpoints: Iterable[_Member] = _list_revisions(series, fields)
+        checkpoints: Iterable[_Member] = _build_revision_members(series, fields)
     else:
         root = resolve_against(config_folder, series.folder).expanduser()
         folders = sorted(root.iterdir(), key=attrgetter("name")) if root.is_dir() else []
         skipped = list(_explain_skipped_folders(root, folders))
-        checkpoints = _list_folders(root, folders, fields, skipped)
+        checkpoints = _build_folder_members(root, folders, fields, skipped)
         if skipped:
-            message = f"series {name}: skipped in {root}: {'; '.join(skipped)}"
+            message = f"the series {name} skips these folders in {root}: {'; '.join(skipped)}"
             warnings.warn(ModelFilesWarning(message), stacklevel=2)
     members = {}
     for position, checkpoint in enumerate(checkpoints, 1):
@@ -103,12 +116,15 @@ def expand_series(name: str, entry_fields: Mapping[str, Any], config_folder: Pat
     return members
 
 
-def _list_revisions(series: Series, fields: Mapping[str, Any]) -> Iterator[_Member]:
+def _build_revision_members(series: Series, fields: Mapping[str, Any]) -> Iterator[_Member]:
     adapter = fields.get("adapter")
     has_adapter = isinstance(adapter, dict)
     varied: Mapping[str, Any] = adapter if isinstance(adapter, dict) else fields
     if "hub" not in varied or "revision" in varied:
-        message = "series.revisions requires 'hub' of the model or of its adapter, without 'revision'"
+        message = (
+            "'revisions' requires that the adapter (or, without an adapter, the model) has 'hub' and no 'revision'. "
+            "Add 'hub', or remove 'revision'."
+        )
         raise InvalidEntryError([Fault(("series", "revisions"), message)])
     for number, revision in enumerate(series.revisions or ()):
         step, tokens = _parse_checkpoint_name(revision)
@@ -122,27 +138,26 @@ def _list_revisions(series: Series, fields: Mapping[str, Any]) -> Iterator[_Memb
         yield _Member(revision, own_fields, step, tokens)
 
 
-def _list_folders(
+def _build_folder_members(
     root: Path, folders: Sequence[Path], fields: Mapping[str, Any], skipped: Sequence[str]
 ) -> list[_Member]:
     checkpoints = []
     for folder in folders:
-        key = _find_kind(folder)
+        key = _find_entry_key(folder)
         if key is None or _explain_skipped(folder) is not None:
             continue
         step, tokens = _read_trainer_state(folder) or _parse_checkpoint_name(folder.name)
         location = {"path": folder} if key == "adapter" else folder
         checkpoints.append(_Member(folder.name, {key: location}, step, tokens))
     if not checkpoints:
-        message = (
-            f"series.folder: {root} contains no checkpoints, which are folders with config.json or adapter_config.json"
-        )
+        message = f"{root} contains no checkpoints. A checkpoint is a folder with config.json or adapter_config.json."
         if skipped:
-            message += f"; skipped: {'; '.join(skipped)}"
+            message += f" These folders are skipped: {'; '.join(skipped)}"
         raise InvalidEntryError([Fault(("series", "folder"), message)])
     if "adapter" in fields or any("path" in checkpoint.fields and "path" in fields for checkpoint in checkpoints):
         message = (
-            "series.folder names models or adapters itself. Remove 'path' and 'adapter'. Adapters need their base."
+            "the checkpoints in 'folder' replace the keys 'adapter' and 'path' of the entry. Remove both keys. If the "
+            "checkpoints are adapters, keep 'path' for their base model."
         )
         raise InvalidEntryError([Fault(("series", "folder"), message)])
     return sorted(checkpoints, key=_compute_sort_key)
@@ -150,8 +165,8 @@ def _list_folders(
 
 def _explain_skipped_folders(root: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Yield the name of each folder that is no checkpoint, with the reason."""
-    if _find_kind(root) is not None:
-        yield f"{root.name} itself (add a separate entry for the model in it)"
+    if _find_entry_key(root) is not None:
+        yield f"{root.name} itself (to audit the model in it, add a separate entry)"
     for folder in folders:
         reason = _explain_skipped(folder)
         if reason is not None:
@@ -181,12 +196,12 @@ def _explain_content(folder: Path) -> str | None:
         return f"unreadable: {error.strerror}"
     if is_empty:
         return "empty"
-    if _find_kind(folder) is None:
-        return "no config.json"
+    if _find_entry_key(folder) is None:
+        return "without config.json"
     return None
 
 
-def _find_kind(folder: Path) -> str | None:
+def _find_entry_key(folder: Path) -> str | None:
     """Return the entry key that loads a folder, 'adapter' or 'path', or None if the folder holds no model."""
     for key in ("adapter", "path"):
         if (folder / _CONFIG_FILES[key]).is_file():

@@ -48,7 +48,9 @@ class ServerSettings(StrictSettings):
         default=None,
         description="address of the server, such as http://127.0.0.1:8000/v1; None: the provider's address",
     )
-    key_env: str | None = Field(default=None, description="environment variable that contains the key")
+    key_env: str | None = Field(
+        default=None, description="name of the environment variable that contains the API key; None: no key is sent"
+    )
     revision: str | None = Field(
         default=None, description="your label for the version of the weights; another revision is another model"
     )
@@ -87,7 +89,7 @@ class ServerSettings(StrictSettings):
     @property
     def recipient_notice(self) -> str:
         """Return the notice about the recipient of the texts."""
-        return f"the texts are sent to {self.host}: the operator of that server can read and keep them"
+        return f"the texts are sent to {self.host}, and the operator of this server can read and keep the texts"
 
 
 @dataclass(frozen=True)
@@ -111,19 +113,24 @@ class UserHostedWeights:
 
 
 class Endpoint(ServerSettings):
-    """A server that returns log-probabilities of the tokens of a prompt, and how to query it."""
+    """A server that returns log-probabilities of the tokens of a prompt, and the settings of requests to it."""
 
     is_here: ClassVar[bool] = False
 
-    url: str = Field(description="common part of all addresses of the server, such as http://127.0.0.1:8000/v1")
+    url: str = Field(description="base URL of the server, such as http://127.0.0.1:8000/v1")
     model: str = Field(description="name of the model on the server")
     dialect: DialectName = Field(description="format of requests and responses")
     top_logprobs: Annotated[int, Field(ge=0)] = Field(
-        default=20, description="number of best tokens to request per position; servers have their own limits"
+        default=20,
+        description="number of most likely tokens to request per position; servers have their own limits",
     )
-    moments: bool = Field(default=False, description="the server runs the plugin corpus-audit-vllm (vllm only)")
+    moments: bool = Field(
+        default=False,
+        description="True if the server runs the plugin corpus-audit-vllm, which adds mean and standard deviation to "
+        "responses (dialect vllm only)",
+    )
     price_per_million: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="price of a million sent tokens"
+        default=None, description="price of a million sent tokens, in your currency; None: costs are not computed"
     )
 
     @model_validator(mode="after")
@@ -133,7 +140,10 @@ class Endpoint(ServerSettings):
             dialects = " or ".join(names)
             raise ValueError(f"'moments' requires dialect {dialects}. Remove 'moments' or change the dialect.")
         if self.moments and self.top_logprobs > 20:
-            raise ValueError("with 'moments', responses contain at most the 20 best tokens. Remove 'top_logprobs'.")
+            raise ValueError(
+                f"'top_logprobs' is {self.top_logprobs}, but with 'moments' responses contain at most the 20 most "
+                "likely tokens. Remove 'top_logprobs'."
+            )
         if self.max_cost is not None and self.price_per_million is None:
             raise ValueError("'max_cost' requires 'price_per_million'. Add the price or remove 'max_cost'.")
         return self

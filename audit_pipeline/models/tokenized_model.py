@@ -1,4 +1,7 @@
-"""The facts about a model that do not need its weights: identity, tokenizer, start token, and its card."""
+"""The facts about a model that do not need its weights: identity, tokenizer and start token, and its card.
+
+The card of a model is a JSON file in the data folder that records these facts.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,11 @@ class TokenizedModel:
         return self.located.entry
 
     def has_statistic(self, statistic: str) -> bool:
-        """Return True if the back end gives a statistic of every token, by its name in CachedKind.statistics."""
+        """Return True if the back end computes a statistic for every token.
+
+        Args:
+            statistic: Name of the statistic, as in CachedKind.statistics.
+        """
         return self.entry.host.can_give(statistic)
 
     @property
@@ -166,7 +173,10 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     if not entry.trust_remote_code:
         converted = read_tokenizer(folder)
     if converted is None and entry.card is not None:
-        raise ModelError(f"the stored tokenizer of {entry.name} is damaged: {folder}")
+        raise ModelError(
+            f"the stored tokenizer of {entry.name} is damaged: {folder}. Replace this folder by the folder of the same "
+            "name from the data folder in which the model ran."
+        )
     if converted is None:
         # transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
@@ -193,7 +203,7 @@ def load_tokenized(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     if context_length is None:
         raise ModelError(
             f"{entry.name}: the folder of its tokenizer has no config.json, so its context length is unknown. "
-            "Set window in its entry in config/models.yaml."
+            "Set window in the entry of the model in config/models.yaml."
         )
     weights_folder = located.folder
     if located.gguf is not None and entry.endpoint is None:
@@ -226,7 +236,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
 
     A model at an endpoint has no card before its first probe, because its identity is unknown.
     """
-    if tokenized.identity.is_unasked:
+    if tokenized.identity.is_unprobed:
         return
     path = paths.model_card(tokenized.identity.model_fingerprint)
     earlier = read_json_if_whole(path) or {}
@@ -292,7 +302,9 @@ def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedMo
         return None
     reference = load_tokenized(resolve_model(model.entry.reference_model, load_models()), paths)
     if reference.identity.model_fingerprint == model.identity.model_fingerprint:
-        raise ModelError(f"the reference model of {model.entry.name} is the model itself. Name another model.")
+        raise ModelError(
+            f"the reference model of {model.entry.name} is the model itself. Choose another reference_model."
+        )
     return reference
 
 

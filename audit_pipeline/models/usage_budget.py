@@ -55,12 +55,14 @@ class Limits:
         models = find_endpoint_models(entry)
         if not models and self != Limits():
             raise ConfigError(
-                f"{entry.name} runs on this machine, so nothing is sent. Remove --max-tokens and --max-cost."
+                f"{entry.name} runs on this machine, so no tokens are sent to a server. Remove --max-tokens and "
+                "--max-cost."
             )
         for model, endpoint in models:
             if self.max_cost is not None and endpoint.price_per_million is None:
                 raise ConfigError(
-                    f"{model.name} has no price. Set price_per_million in its entry, or remove --max-cost."
+                    f"the price of {model.name} is unknown. Set price_per_million in its entry in config/models.yaml, "
+                    "or remove --max-cost."
                 )
         return self
 
@@ -221,9 +223,9 @@ class Budget:
             reserved = f", {n_reserved:,} tokens are reserved for checking the model" if n_reserved else ""
             option = setting.format(name.replace("_", "-") if setting.startswith("--") else name)
             raise BudgetError(
-                f"the limit of {name.removeprefix('max_')} is reached: {_format(used)} of {_format(limit)} are used"
-                f"{reserved}, and the next request could raise this to {_format(after)}. All answers so far are "
-                f"stored. To continue, raise {option}."
+                f"the next request could exceed the limit of {name.removeprefix('max_')}: {_format(used)} of "
+                f"{_format(limit)} are used{reserved}, and the request could raise this number to {_format(after)}. "
+                f"All answers so far are stored. To continue, raise {option}."
             )
 
 

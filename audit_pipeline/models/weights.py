@@ -207,7 +207,7 @@ def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
         rest = "on disk"
         if uses_gpu:
             rest = f"in main memory, which has {_format_gb(measure_main_memory().free)} free, or on disk"
-        sentences += f" The rest is {rest}, which is slow, because every batch reads it again."
+        sentences += f" The other weights stay {rest}, which is slow, because every batch reads them again."
     return Fit(needed, fits, spreads or needed <= largest, sentences)
 
 
@@ -289,7 +289,7 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
     if located.gguf is not None:
         # Loading onto several devices supports safetensors only.
         if read_manifest_if_whole(folder) is None:
-            _load_converted(tokenized, notify)
+            _load_from_gguf(tokenized, notify)
         if not folder.exists():
             raise ModelError(
                 f"{located.entry.name} requires converted weights to use several devices, but the disk has too little "
@@ -315,21 +315,21 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
 
 def _load_on_single_device(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
     if tokenized.located.gguf is not None and read_manifest_if_whole(tokenized.weights_folder) is None:
-        return _load_converted(tokenized, notify).to(device)
+        return _load_from_gguf(tokenized, notify).to(device)
     if tokenized.quantisation is not None:
         # Packed weights are loaded directly onto their device: moving them would fail or unpack them.
         return _load_pretrained(tokenized, tokenized.weights_folder, device_map={"": device})
     return _load_pretrained(tokenized, tokenized.weights_folder).to(device)
 
 
-def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
+def _load_from_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
     """Load the model from its .gguf onto the CPU. Store the converted weights if the disk has enough space.
 
     The weights are always dequantised. Otherwise a score would depend on installed packages with kernels for packed
     weights.
     """
     assert tokenized.located.gguf is not None
-    notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}")
+    notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name} to safetensors")
     with cache_gguf_parsing():
         model = _load_pretrained(
             tokenized,
@@ -349,7 +349,9 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
         )
         return model
     store_weights(model, tokenized.located, folder)
-    notify(f"stored {size / 1e9:.2f} GB of converted weights in {folder}. 'corpus-audit forget --model' deletes them.")
+    notify(
+        f"{size / 1e9:.2f} GB of converted weights are stored in {folder}. 'corpus-audit forget --model' deletes them."
+    )
     return model
 
 
@@ -360,11 +362,11 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Path, **options: Any) ->
     source: Path | None = folder
     if "gguf_file" not in options:
         weights = choose_weight_files(folder, entry.name)
-        strays = weights.find_tensors_beside_index()
+        strays = weights.find_unindexed_tensors()
         if strays:
             message = (
-                f"{entry.name}: tensors that the index assigns to another shard or to no shard are not read: "
-                f"{shorten_names(strays)}"
+                f"{entry.name}: {len(strays)} tensors are not read, because the index assigns them to another file or "
+                f"to no file: {shorten_names(strays)}"
             )
             warnings.warn(ModelFilesWarning(message), stacklevel=2)
             # transformers reads every tensor of every shard. If two have the same name, the later shard wins.

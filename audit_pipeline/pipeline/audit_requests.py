@@ -215,9 +215,9 @@ def build_scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRe
         ConfigError: If the options are invalid.
         DataError: If a file of prefix texts is unusable.
     """
-    from audit_pipeline.detectors.registry import select  # noqa: PLC0415
+    from audit_pipeline.detectors.registry import select_detectors  # noqa: PLC0415
 
-    selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
+    selection = select_detectors(options.detectors, grid=options.grid, overrides=options.overrides)
     if options.prefix_texts is None and options.prefix_members is None:
         return ScoringRequest(options, selection, known={})
     from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415

@@ -17,7 +17,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.display_title import find_model_title
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.report.pair_answer import PairFacts, Row, Setting, answer_pair
-from audit_pipeline.scoring.needs.provider import is_from_need
+from audit_pipeline.scoring.needs.provider import is_input_of_provider
 from audit_pipeline.statistics.findings import Findings, compute_findings
 from audit_pipeline.statistics.roc import METRICS
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
@@ -246,7 +246,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         **split.versions,
     }
     for key, version in scores_run.upstream.items():
-        if is_from_need(key):
+        if is_input_of_provider(key):
             upstream[key] = version
     facts = collect_pair_facts(pair, benchmark.manifest, benchmark.examples, scores, paths=paths)
     answer = answer_pair(pair, findings.tables, facts, step.run_id)

@@ -156,20 +156,20 @@ class PairFindings:
         auroc: AUROC of the headline detector, or None if no detector was named.
         margin: Margin of its AUROC over the blind control.
         blind: AUROC of the blind control.
-        every: Findings of every detector, if no detector was named.
+        every: Findings of every detector if no detector was named, else empty.
         documents: Test results of the documents, or None without tested documents.
         audited: Number of documents of unknown membership.
         whole_set: Direction that dataset inference found.
         flagged: Share of audited texts at or above the quoted threshold.
         flagged_alpha: False-positive rate that the threshold aims at.
-        flagged_is_certified: True if the threshold's false-positive rate is known, so that ``flagged`` may be shown.
+        flagged_is_certified: True if the threshold is certified. Only then may ``flagged`` be shown.
         warning: Warning for readers of the AUROC.
         fewest_groups: Number of groups of the side with fewer groups.
         handed_over: True if the user supplied the scores. Their sign may be wrong.
         stated_by: Person whose statement the claim level depends on, or None if it depends on no statement.
-        design: How the two sides came about.
-        design_stated_by: Person who named the texts that the model has not read, or None if that follows from how they
-            were drawn.
+        design: Design of the benchmark (``claims.Design``), which states how the two sides were chosen.
+        design_stated_by: Person who named the texts that the model has not read. None if their choice by the benchmark
+            builder implies it.
         member_before: Latest date of members, if labels follow from dates.
         nonmember_from: Earliest date of non-members, if labels follow from dates.
     """

@@ -120,8 +120,8 @@ def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
         except (duckdb.CatalogException, duckdb.BinderException) as error:
             raise DataError(
-                f"the warehouse {warehouse} was built by another version and lacks tables of the report "
-                f"({to_one_line(error)}). Build it again: corpus-audit report"
+                f"the warehouse {warehouse} was built by another version of Corpus Audit and lacks tables that the "
+                f"report reads ({to_one_line(error)}). Build the warehouse again: corpus-audit report"
             ) from error
 
 
@@ -157,7 +157,7 @@ def _write_file(path: Path, content: bytes) -> None:
             temporary.write_bytes(content)
     except OSError as error:
         raise DataError(
-            f"cannot write the report {path}: {error}. Check that the disk is writable and not full."
+            f"the report {path} cannot be written: {error}. Check that the disk is writable and not full."
         ) from error
 
 

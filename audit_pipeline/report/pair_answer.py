@@ -40,12 +40,12 @@ The first screen shows only rates at certified thresholds.
 
 @dataclass(frozen=True)
 class PairFacts:
-    """Facts about a model and a benchmark that are no findings.
+    """Facts about a model and a benchmark that are known without an evaluation.
 
     Attributes:
         model_title: Title of the model.
         benchmark_title: Title of the benchmark.
-        design: How the two sides came about.
+        design: Design of the benchmark (``claims.Design``), which states how the two sides were chosen.
         design_stated_by: Person who stated the design, or None.
         member_before: Latest date of members, if labels follow from dates.
         nonmember_from: Earliest date of non-members, if labels follow from dates.
@@ -75,7 +75,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: PairFact
     Args:
         pair: The model and the benchmark.
         tables: Tables of one evaluation by name.
-        pair_facts: Facts that are no findings.
+        pair_facts: Facts that are known without an evaluation.
         run_id: Run of the evaluation.
     """
     evaluations = _read_default_rows(tables["evaluations"])
@@ -141,7 +141,7 @@ def _collect_findings(
         evaluations: Evaluations at default parameters.
         tests: Tests of documents at default parameters.
         setting: The headline detector and its parameters.
-        pair_facts: Facts that are no findings.
+        pair_facts: Facts that are known without an evaluation.
         whole_set: Direction that dataset inference found.
         quoted_rate: Row of ``contamination_rates`` that the first screen quotes.
     """

@@ -130,7 +130,7 @@ def draw_roc_pictures(finding: Row) -> Sequence[Markup]:
         return ()
     title = f"ROC curves of {_format_pair_name(finding)}"
     aurocs = ", ".join(f"{curve['detector']} {format_number(curve['auroc'])}" for curve in curves)
-    limit = f" Below {format_target_rate(smallest)} nothing can be resolved." if smallest else ""
+    limit = f" Rates below {format_target_rate(smallest)} cannot be measured." if smallest else ""
     return (
         _to_svg_markup(draw_roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
         _to_svg_markup(
@@ -146,7 +146,7 @@ def draw_spread_pictures(finding: Row) -> Sequence[Markup]:
     sides = SIDE_NAMES[finding["sides"]]
     pictures = []
     for row in finding["curves"]:
-        title = f"Spread of the scores of {row['detector']} of {_format_pair_name(finding)}"
+        title = f"Distribution of the scores of {row['detector']}, {_format_pair_name(finding)}"
         description = f"The share of {sides[0]} texts and of {sides[1]} texts at each score."
         pictures.append(_to_svg_markup(draw_score_histogram(row, sides=sides), title, description))
     return pictures
@@ -195,7 +195,7 @@ def draw_control_pictures(control: Row) -> Sequence[Markup]:
     models = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
     readings = {point["occurrences"] for point in (*control["exposed"], *control["twin"])}
     places = list(map(str, sorted(readings)))
-    about = f"over how many times they were read, control {control['control']} on {control['benchmark']}"
+    about = f"by number of readings, control {control['control']} on {control['benchmark']}"
     read = "times that the trained model read the text"
     shares: list[Line] = []
     strongest: list[Line] = []
@@ -248,7 +248,7 @@ def draw_rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]
     lines = [line for line in points.items() if line[1]]
     y_label = "longest run in words, mean of documents"
     figure = draw_lines(lines, places, y_label=y_label, y_limits=(0, None))
-    title = f"Longest run of words that came back of the documents of {benchmark}, by rung"
+    title = f"Longest reproduced run of words, mean of the documents of {benchmark}, by prompt style"
     return (_to_svg_markup(figure, title, f"{'; '.join(descriptions)}."),)
 
 

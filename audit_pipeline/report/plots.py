@@ -130,7 +130,9 @@ def to_markdown_image(png: bytes, alt: str) -> str:
     """
     encoded = base64.b64encode(png).decode()
     if len(encoded) > MARKDOWN_LIMIT:
-        raise ValueError(f"the image has {len(encoded)} bytes of base64, the limit is {MARKDOWN_LIMIT}. Lower its dpi.")
+        raise ValueError(
+            f"the image has {len(encoded):,} bytes of base64, but the limit is {MARKDOWN_LIMIT:,} bytes. Lower its dpi."
+        )
     escaped = re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(alt.split()))
     return f"![{escaped}](data:image/png;base64,{encoded})"
 

@@ -175,7 +175,7 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
 def describe_design(
     design: str | None, builder: str | None, stated_by: str | None, *, phrase: str = "design"
 ) -> str | None:
-    """Return how the two sides came about and who states it, or None if the benchmark does not record it.
+    """Describe how the two sides were chosen and who states it, or return None if the benchmark does not record it.
 
     ``phrase`` is the name in notes.yaml: ``design``, or ``held_out_by`` for a text that follows words such as
     "19 documents, ".

@@ -32,7 +32,7 @@ Notify = Callable[[str], None]
 
 
 class HeldModel:
-    """A holder of the last loaded model. It frees this model before it loads another model.
+    """The last loaded model of a command. It is released before another model is loaded.
 
     A back end depends on the whole entry of a model. The same weights with another device, other endpoint settings or
     another start token therefore count as another model.
@@ -268,12 +268,12 @@ class Endpoints:
         now = load_tokenized(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(
-                f"the model at the endpoint of {model.entry.name} has changed since the probe. Run the command again."
+                f"the model on the server of {model.entry.name} has changed since the probe. Run the command again."
             )
-        client = EndpointClient(model.entry.name, endpoint, self.budget(endpoint), notify=notify)
+        client = EndpointClient(model.entry.name, endpoint, self.get_budget(endpoint), notify=notify)
         return EndpointBackend(model, client, self._probed[endpoint])
 
-    def budget(self, endpoint: Endpoint) -> Budget:
+    def get_budget(self, endpoint: Endpoint) -> Budget:
         """Return the budget of an endpoint.
 
         Raises:
@@ -282,7 +282,8 @@ class Endpoints:
         if endpoint not in self._budgets:
             if self.shared.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(
-                    f"{endpoint.described} has no price. Add price_per_million to its entry in config/models.yaml."
+                    f"the price of {endpoint.described} is unknown. Set price_per_million in its entry in "
+                    "config/models.yaml."
                 )
             before = self._sent_before.get(endpoint.described, 0)
             remaining = Limits(endpoint.max_tokens, endpoint.max_cost).subtract(before, endpoint.cost_of(before))
@@ -307,9 +308,9 @@ class Endpoints:
         read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.recipient_notice}")
-        result = probe_endpoint(model, EndpointClient(name, endpoint, self.budget(endpoint), notify=notify))
+        result = probe_endpoint(model, EndpointClient(name, endpoint, self.get_budget(endpoint), notify=notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, result.seen, paths):
-            notify(f"the model at the endpoint of {name} has changed. Earlier results are not used for the new model.")
+            notify(f"the model on the server of {name} has changed. Earlier results are not used for the new model.")
         self._probed[endpoint] = result
         # Commands that list many models probe no server. They read the last probed model from the cards.
         write_card(load_tokenized(model.entry, paths), paths)

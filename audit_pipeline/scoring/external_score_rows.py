@@ -397,7 +397,7 @@ def _parse_setting(detector: str, parameters_json: str) -> Mapping[str, str]:
     """
     name = detector or "score"
     if name == blind_controls.NAME:
-        raise ValueError(f"'{name}' is the name of the blind control, so a detector cannot have it")
+        raise ValueError(f"'{name}' is the name of the blind control, so a detector cannot have this name")
     try:
         parameters = json.loads(parameters_json or "{}")
     except ValueError:
@@ -424,4 +424,4 @@ def _check_consistency(connection: duckdb.DuckDBPyConnection) -> None:
                 f"{location}: the {name} of the text {text_id} is {value!r}, but at {earliest_location} it is "
                 f"{earliest[name]!r}. Correct one of the rows."
             )
-    raise DataError(f"{location}: {detector} scores the text {text_id} a second time. Delete one of the scores.")
+    raise DataError(f"{location}: {detector} scores the text {text_id} a second time. Delete one of the rows.")

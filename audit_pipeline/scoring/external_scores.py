@@ -155,9 +155,8 @@ def read_external_scores(
     scores, n_infinite = _replace_infinite(rows.scores)
     if n_infinite:
         notes.append(
-            f"{n_infinite} infinite score(s) were replaced by finite scores beyond the largest or smallest "
-            "score of their "
-            "detector. Only their order counts"
+            f"{n_infinite} infinite score(s) were replaced by finite scores beyond the largest or smallest score of "
+            "their detector, because only the order of scores counts"
         )
     has_text = any(contents)
     notes += _list_text_notes(rows, texts, absent, contradicting)
@@ -256,7 +255,8 @@ def _list_text_notes(
         notes.append(_format_contradiction(rows.texts, contradicting))
     if has_text and len(rows.texts) > MAX_COMPARED:
         notes.append(
-            f"near-duplicates of members and non-members were not searched: there are more than {MAX_COMPARED:,} texts"
+            f"the search for near-duplicates on the other side was skipped, because {len(rows.texts):,} texts are more "
+            f"than the maximum of {MAX_COMPARED:,}"
         )
     return notes
 

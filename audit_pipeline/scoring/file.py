@@ -159,7 +159,7 @@ class LabelledScores:
             labelled = f"only {n_members:,} member{'' if n_members == 1 else 's'}"
         elif n_nonmembers:
             labelled = f"only {n_nonmembers:,} non-member{'' if n_nonmembers == 1 else 's'}"
-        return f"no AUROC: it requires labelled members and non-members, but the file has {labelled}"
+        return f"the AUROC is not computed, because it requires members and non-members, but the labels name {labelled}"
 
     def compute_separations(self) -> list[Separation]:
         """Compute the AUROC of each detector's default setting. Settings without scores on both sides are omitted."""

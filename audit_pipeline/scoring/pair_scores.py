@@ -22,7 +22,7 @@ from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex, TextStatistics
 from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
-from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select
+from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select_detectors
 from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
@@ -209,7 +209,7 @@ def run_other_models(
     Raises:
         TransientError: If a hub is unreachable. A later call may succeed.
     """
-    session = Session(model, select(), paths)
+    session = Session(model, select_detectors(), paths)
     try:
         if session.runs_other_models:
             texts: list[str] = []

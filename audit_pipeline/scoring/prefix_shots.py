@@ -110,7 +110,7 @@ def _take_first_words(words: str) -> str:
 
 
 def collect_benchmark_shots(benchmark: BuiltBenchmark, side: Side) -> Shots:
-    """Select the shots of a side: a text per group of the calibration split, in the order of a hash."""
+    """Select the shots of a side: one text per group of the calibration split, in the order of a hash."""
 
     def hash_value(value: str) -> str:
         return digest(benchmark.name, "prefix", value)
@@ -164,7 +164,7 @@ def read_known_texts(
     from_standard_input = [option for option, path in paths.items() if path == STANDARD_INPUT]
     if len(from_standard_input) > 1:
         options = " and ".join(from_standard_input)
-        raise ConfigError(f"{options} cannot all read standard input. Name a file for all options but one.")
+        raise ConfigError(f"{options} all read standard input, but only one option can. Name files for the others.")
     texts = {side: read_texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
     nonmember_keys = {build_comparison_key(text) for text in texts.get(NON_MEMBERS, [])}
     member_keys = {build_comparison_key(text) for text in texts.get(MEMBERS, [])}
@@ -203,7 +203,7 @@ def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_co
         unusable = rows.skipped.first[0]
         raise DataError(
             f"{path}: {rows.skipped.count:,} row(s) are unusable. The first is {unusable.location}: {unusable.reason}. "
-            f"Correct or delete them, because the first texts of {side.option} form the prefix."
+            f"Correct or delete these rows, because the first texts of {side.option} form the prefix."
         )
     not_understood = labels.describe_unknown_spellings(f"the first in {unknown_label_location}")
     if not_understood is not None:

@@ -34,7 +34,7 @@ from audit_pipeline.detectors.detector_inputs import (
     UnmetNeed,
     explain_missing_columns,
 )
-from audit_pipeline.detectors.registry import Overrides, deduplicate_settings, select
+from audit_pipeline.detectors.registry import Overrides, deduplicate_settings, select_detectors
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
@@ -116,7 +116,7 @@ class Session:
     """The scoring of texts by one model with selected detectors, based on the cache.
 
     The session checks at its first use whether a requirement is met. All methods and properties that use requirements
-    can therefore raise the errors of ``Provider.explain_missing``.
+    can therefore raise the errors of ``Provider.explain_unmet``.
 
     Attributes:
         model: The audited model.
@@ -181,7 +181,7 @@ class Session:
         """Return the unmet requirements with their reasons."""
         unmet: dict[Need[Any], str] = {}
         for need in self._providers:
-            reason = self._explain_missing(need)
+            reason = self._explain_unmet(need)
             if reason is not None:
                 unmet[need] = reason
         return unmet
@@ -328,7 +328,8 @@ class Session:
         statistics = self.statistics(inputs)
         if texts and not len(statistics):
             raise DataError(
-                f"{self.model.entry.name} has not been run on any of these texts. Run token_statistics first."
+                f"{self.model.entry.name} has not been run on any of these texts. Materialize the asset "
+                "token_statistics first."
             )
         return statistics.scores(self.selection, ids, texts, contexts)
 
@@ -385,16 +386,16 @@ class Session:
         for need, provider in self._providers.items():
             if runs_other_model is not None and provider.runs_other_model != runs_other_model:
                 continue
-            if self._explain_missing(need) is None:
+            if self._explain_unmet(need) is None:
                 ready.append(provider)
         return ready
 
-    def _explain_missing(self, need: Need[Any]) -> str | None:
+    def _explain_unmet(self, need: Need[Any]) -> str | None:
         """Return the reason why a requirement is unmet, or None if it is met. The result is stored for later calls."""
         if need not in self._reasons:
             reason = explain_missing_columns(self.model.has_statistic, need.statistics)
             if reason is None:
-                reason = self._providers[need].explain_missing()
+                reason = self._providers[need].explain_unmet()
             self._reasons[need] = reason
         return self._reasons[need]
 
@@ -502,13 +503,13 @@ def build_audit_selection(overrides: Overrides) -> Selection:
       best result.
     """
     single_values: dict[str, Settings] = {}
-    for detector, _ in select():
+    for detector, _ in select_detectors():
         fixed = {
             name: detector.default[name] for name, parameter in detector.parameters.items() if parameter.passes_each
         }
         single_values[detector.name] = fixed
     selection: list[tuple[Detector, Sequence[Settings]]] = []
-    for detector, grid in select(grid=True, overrides=single_values):
+    for detector, grid in select_detectors(grid=True, overrides=single_values):
         override = overrides.get(detector.name, {})
         settings = list(grid)
         if detector.name == combined.NAME:
@@ -533,6 +534,6 @@ def find_current_upstream(model: TokenizedModel, paths: DataPaths) -> Mapping[st
         The versions by name, or None if the hub is unreachable or a file is unreadable.
     """
     try:
-        return Session(model, select(), paths).upstream
+        return Session(model, select_detectors(), paths).upstream
     except AuditError:
         return None

@@ -320,9 +320,8 @@ def _group_texts(texts: ComparedTexts) -> _Units:
 def _explain_refusal(design: str, units: _Units, *, has_feature: bool) -> str | None:
     if design not in DESIGNS:
         return (
-            f"the benchmark's design is '{design}', so held-out and audited texts may differ in more than "
-            "training. The test "
-            "requires an exchangeable or randomised benchmark"
+            f"the benchmark's design is '{design}', so held-out and audited texts may differ in more than training. "
+            "The test requires an exchangeable or randomised benchmark"
         )
     for name, has_side in (("audited", units.has_audited), ("held-out", units.has_held_out)):
         n_groups = int(has_side.sum())

@@ -171,7 +171,7 @@ def evaluate(scores: pa.Table, examples: pa.Table, split: AssessedSplit, pair: P
     labelled = select_labelled_examples(examples)
     columns = build_score_columns(scores, examples, pair)
     if not len(labelled):
-        reason = "no finding: no example of the evaluation split has a label, so there is nothing to compare"
+        reason = "there is no finding, because no example of the evaluation split has a label"
         return Evaluation(EVALUATIONS.empty_table(), reason, split.verdict, split.claim_level, columns)
     control = split.align_control(labelled.example_ids)
     has_control = control.scores is not None

@@ -168,7 +168,7 @@ def _prepare_examples(examples: pa.Table) -> _Examples:
     if len(divided):
         name = group_names[divided[0]]
         raise DataError(
-            f"group {name} is in both the calibration and the evaluation split. Assign all its texts to one split."
+            f"the group {name} is in both the calibration and the evaluation split. Assign all its texts to one split."
         )
     keys = compute_sampling_keys(table["group"].to_pylist(), table["example_id"].to_pylist(), seed=0)
     return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)

@@ -63,8 +63,8 @@ def list_possible_conclusions(comparison: PlannedComparison, search: PassageSear
     suggestions: list[str] = []
     if search.problem is None and search.too_short:
         suggestions.append(
-            f"Give longer documents: those with at least {search.tokens} tokens (about {search.tokens * 3 // 4} "
-            "English words) can be searched for passages. Rows that are parts of one text can share a file."
+            f"Use longer documents. Documents with at least {search.tokens} tokens (about {search.tokens * 3 // 4} "
+            "English words) can be searched for passages. Rows that are parts of one text can be joined in one file."
         )
     suggestions += _suggest_stronger_design(comparison)
     conclusions = [*_state_passage_conclusions(search), *_state_score_conclusions(comparison)]
@@ -94,8 +94,8 @@ def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
         return
     smallest = 1 / (comparison.held_out + 1)
     yield (
-        f"A p-value for each document, against {comparison.held_out} held-out one(s): it cannot be smaller than "
-        f"{smallest:.2g}."
+        f"A p-value for each document, compared with {comparison.held_out} held-out document(s). It cannot be smaller "
+        f"than {smallest:.2g}."
     )
     yield "How well each detector separates the audited texts from the held-out texts (AUROC, with its interval)."
     certified = [alpha for alpha in ALPHAS if comparison.held_out >= min_certified_groups(alpha)]
@@ -106,14 +106,14 @@ def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
         )
     if comparison.members:
         yield (
-            "How well each detector separates the known members from the held-out texts, and shares corrected for what "
-            "it misses."
+            "How well each detector separates the known members from the held-out texts, and which shares are flagged "
+            "after correction for the detector's errors."
         )
     level = decide_claim_level(comparison.design, "mild shift")
     if level == "screening only":
         yield (
-            f"The claim level is '{level}': the held-out documents may differ from the audited documents by date or "
-            "kind, and a detector may see that difference."
+            f"The claim level is '{level}', because the held-out documents may differ from the audited documents in "
+            "date or kind, and a detector may measure this difference instead of membership."
         )
     else:
         yield (
@@ -125,10 +125,10 @@ def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
 def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
     if not comparison.held_out:
         yield (
-            "Name documents that the model cannot have read, of the same kind (newer than the model, or never "
-            f"published), with --held-out: from {min_marginal_groups(_P)} of them on p-values can be as small "
-            f"as {_P:g}, "
-            f"and from {min_certified_groups(_P)} on flagged shares have a certified false-positive rate of {_P:.0%}."
+            "Use --held-out to name documents of the same kind that the model cannot have read, because they are newer "
+            f"than the model or were never published. With {min_marginal_groups(_P)} such documents, p-values can be "
+            f"as small as {_P:g}. With {min_certified_groups(_P)}, flagged shares have a certified false-positive rate "
+            f"of {_P:.0%}."
         )
         return
     if comparison.held_out < min_marginal_groups(_P):
@@ -153,14 +153,17 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
             f"separate the two sides, requires {MIN_EXAMPLES}. Add documents, or longer documents."
         )
     if not comparison.members:
-        yield "Name documents that the model is known to have read, with --members: flagged shares can be corrected."
+        yield (
+            "Use --members to name documents that the model is known to have read. Flagged shares can then be "
+            "corrected for the detector's errors."
+        )
     if decide_claim_level(comparison.design, "mild shift") == "screening only":
         if comparison.design == "unstated":
             yield (
-                "State why the held-out documents were not read, with --held-out-because newer, unpublished or random: "
-                "the report quotes the statement as yours."
+                "State why the model has not read the held-out documents, with --held-out-because newer, unpublished "
+                "or random. The report quotes this statement as yours."
             )
         yield (
-            "If chance alone decided which documents were held out of the very same collection, state it with "
-            "--held-out-because random: only then is more than screening possible."
+            "If documents of a single collection were held out at random, state this with --held-out-because random. "
+            "Otherwise the claim level stays 'screening only'."
         )

@@ -60,14 +60,18 @@ class PowerGoal:
         """Raise DataError for a rate or a number that is out of range."""
         if not 0 < self.fpr < self.power < 1:
             raise DataError(
-                f"the false-positive rate is {self.fpr} and the power is {self.power}. Use 0 < rate < power < 1."
+                f"the false-positive rate is {self.fpr} and the power is {self.power}. The rate must be above 0 and "
+                "below the power, and the power must be below 1."
             )
         if not 0 < self.effect <= 1:
             raise DataError(
                 f"the effect is {self.effect}. Give the share of members among the audited texts, above 0 and up to 1."
             )
         if (self.n_held_out is not None and self.n_held_out < 1) or min(self.sizes, default=1) < 1:
-            raise DataError("a number of texts is below 1. Use whole numbers from 1.")
+            raise DataError(
+                f"a number of texts is below 1: {self.n_held_out} held-out texts, sizes {list(self.sizes)}. Use whole "
+                "numbers from 1."
+            )
 
 
 @dataclass(frozen=True)
@@ -120,18 +124,25 @@ class PowerReport:
         goal = self.goal
         held_out = "as many" if goal.n_held_out is None else str(goal.n_held_out)
         by_mean = (
-            f"the mean score, compared with {held_out} held-out texts, takes {_format_texts_needed(self.n_mean_score)}"
+            f"A test of the mean score, compared with {held_out} held-out texts, requires "
+            f"{_format_texts_needed(self.n_mean_score)}."
         )
         if self.tpr is None:
-            by_count = "nothing can be said about the number of flagged texts: too few non-members to measure this FPR"
+            by_count = (
+                "Nothing can be said about a test of the number of flagged texts, because the non-members are too few "
+                "to measure this FPR."
+            )
         else:
-            by_count = f"the number of flagged texts (TPR {self.tpr:.1%}) takes {_format_texts_needed(self.n_flagged)}"
+            by_count = (
+                f"A test of the number of flagged texts (TPR {self.tpr:.1%}) requires "
+                f"{_format_texts_needed(self.n_flagged)}."
+            )
         return (
-            f"At an FPR of {100 * goal.fpr:.3g}%, calibration needs {self.groups_to_resolve} groups of non-members to "
-            f"measure such a rate at all, and {self.groups_to_certify} for a threshold certified with {CONFIDENCE:.0%} "
-            f"confidence. By {self.source} (AUROC {self.auroc:.3f}), to see with {100 * goal.power:.3g}% power that "
-            f"{100 * goal.effect:.3g}% of the audited texts are members: {by_mean}; {by_count}. Texts are "
-            "taken as independent, one per document."
+            f"At an FPR of {100 * goal.fpr:.3g}%, calibration requires {self.groups_to_resolve} groups of non-members "
+            f"to measure such a rate, and {self.groups_to_certify} groups for a threshold certified with "
+            f"{CONFIDENCE:.0%} confidence. The goal is to detect with {100 * goal.power:.3g}% power that "
+            f"{100 * goal.effect:.3g}% of the audited texts are members, with the scores of {self.source} (AUROC "
+            f"{self.auroc:.3f}). {by_mean} {by_count} These numbers assume independent texts, one per document."
         )
 
 
@@ -326,7 +337,8 @@ def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
     if not 0 < auroc < 1:
         raise DataError(f"the AUROC is {auroc}. Give a number above 0 and below 1.")
     resampled: list[float | None] = [None] * len(goal.sizes)
-    return _build_report(auroc, compute_binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
+    source = "two sides with normal scores of equal spread"
+    return _build_report(auroc, compute_binormal_tpr(auroc, goal.fpr), goal, resampled, source)
 
 
 def _build_report(
@@ -357,7 +369,7 @@ def _build_report(
 
 
 def _format_texts_needed(n: int | None) -> str:
-    return f"more than {MAX_TEXTS} texts, or is impossible" if n is None else f"{n} texts"
+    return f"more than {MAX_TEXTS:,} texts, or is impossible" if n is None else f"{n} texts"
 
 
 def _require_finite_scores(values: npt.ArrayLike, side: str) -> Floats:

@@ -194,11 +194,15 @@ def iterate_settings(
         is_of_detector = pc.equal(pair_scores["detector"], detector)
         rows = pair_scores.filter(pc.and_(is_of_detector, pc.equal(pair_scores["parameters"], parameters)))
         if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
-            raise DataError(f"{detector} {parameters} has two scores of an example. Use the scores of a single run.")
+            raise DataError(
+                f"the detector {detector} with the parameters {parameters} has two scores of an example. Use the "
+                "scores of a single run."
+            )
         rows = rows.filter(pc.equal(rows["status"], "ok"))
         if not pc.all(pc.fill_null(pc.is_finite(rows["score"]), False), min_count=0).as_py():
             raise DataError(
-                f"{detector} has a score with status ok that is not a finite number. Score the benchmark again."
+                f"the detector {detector} has a score with status ok that is not a finite number. Score the benchmark "
+                "again."
             )
         rows = rows.filter(pc.is_valid(rows["place"])).sort_by("place")
         places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)

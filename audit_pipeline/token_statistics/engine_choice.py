@@ -44,17 +44,17 @@ def choose_engine(name: str | None = None, workers: int | None = None) -> Engine
     chosen: Any = name or os.environ.get("CORPUS_AUDIT_ENGINE") or "in_process"
     if chosen not in get_args(EngineName):
         raise ConfigError(
-            f"the engine (CORPUS_AUDIT_ENGINE or 'engine') is {chosen!r}. Use {' or '.join(get_args(EngineName))}."
+            f"the engine (--engine or CORPUS_AUDIT_ENGINE) is {chosen!r}. Use {' or '.join(get_args(EngineName))}."
         )
     if chosen == "in_process":
         if workers is not None:
-            raise ConfigError("'workers' requires the engine ray. Use --engine ray, or remove --workers.")
+            raise ConfigError("the number of workers requires the engine ray. Use --engine ray, or remove --workers.")
         return IN_PROCESS
     if find_spec("ray") is None:
         raise ConfigError("the engine ray requires the package ray. Run: pip install 'corpus-audit[ray]'")
     count = str(workers or os.environ.get("CORPUS_AUDIT_WORKERS") or "")
     if count and not (count.isdecimal() and int(count)):
         raise ConfigError(
-            f"the number of workers (CORPUS_AUDIT_WORKERS or 'workers') is {count!r}. Use a whole number of at least 1."
+            f"the number of workers (--workers or CORPUS_AUDIT_WORKERS) is {count!r}. Use a whole number of at least 1."
         )
     return Engine(chosen, int(count) if count else None)

@@ -135,8 +135,8 @@ class ForwardPass:
     def described(self) -> str:
         """Return the device and the way of running branches, as a phrase for the log."""
         if self.packed:
-            return f"on {self.device}, branches packed over their text"
-        return f"on {self.device}, branches each run separately, which takes far longer"
+            return f"on {self.device}, where branches share the pass of their text"
+        return f"on {self.device}, where each branch has a pass of its own, which takes far longer"
 
     @property
     def local_backend(self) -> Self:

@@ -163,8 +163,8 @@ def _set_attention(model: Any, attention: str) -> None:
 def _require_numbers(forward: ForwardPass, logits: torch.Tensor) -> None:
     if logits.isnan().any():
         raise ModelError(
-            f"the model's logits are not numbers in {str(forward.dtype).removeprefix('torch.')}. Check its weights for "
-            "damage, or set another 'dtype' in its entry (bfloat16 or float32)."
+            f"with dtype {str(forward.dtype).removeprefix('torch.')}, the model's logits are not numbers. Check its "
+            "weights for damage, or set another 'dtype' in its entry (bfloat16 or float32)."
         )
 
 

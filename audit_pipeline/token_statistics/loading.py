@@ -56,8 +56,8 @@ def load_forward_pass(
         write_json(path, {"machine": load_checks.describe_machine(device), "found": asdict(forward.checked)})
         if device != "cpu" and not forward.checked.compiled:
             notify(
-                f"{name}: the statistics run uncompiled on this machine, which takes longer. torch.compile requires a "
-                "C++ compiler, Triton, and a GPU that Triton supports."
+                f"{name}: the statistics are computed without compilation on this machine, which takes longer. "
+                "torch.compile requires a C++ compiler, Triton, and a GPU that Triton supports."
             )
     if forward.checked.onednn:
         notify(f"{name}: oneDNN is used, because it multiplies float32 weights faster on this processor")
@@ -75,7 +75,7 @@ def load_local_pass(model: TokenizedModel, backend_of: BackendOf) -> ForwardPass
     backend = backend_of(model).local_backend
     if not isinstance(backend, ForwardPass):
         raise ModelError(
-            f"{model.entry.name} is {backend.described}, but generated, near-verbatim and long continuations require "
-            "its weights on this machine"
+            f"generated, near-verbatim and long continuations require the weights of {model.entry.name} on this "
+            f"machine, but this model is {backend.described}"
         )
     return backend

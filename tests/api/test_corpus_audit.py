@@ -88,7 +88,7 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
         (lambda: ca.score([], model="tiny"), "no rows"),
         (lambda: ca.score(Path("nowhere.jsonl"), model="tiny"), "no such file"),
         (lambda: ca.score(TEXTS, model="tiny", workers=2), "Use --engine ray"),
-        (lambda: ca.score(TEXTS, model="tiny", max_tokens=9), "runs on this machine, so nothing is sent"),
+        (lambda: ca.score(TEXTS, model="tiny", max_tokens=9), "runs on this machine, so no tokens are sent"),
         (lambda: ca.score(TEXTS, model="tiny", max_tokens=0), "max_tokens is 0. It must be at least 1."),
         (
             lambda: ca.audit(model="tiny", benchmark="made", kinds=["logit"]),

@@ -237,7 +237,7 @@ def test_every_kind_of_error_fails_the_pair_in_the_grid_and_on_record(
 ) -> None:
     errors = (
         ModelError("no model at /nowhere"),
-        BudgetError("the limit of tokens is reached"),
+        BudgetError("the next request could exceed the limit of tokens"),
         RefusedError("the key is not accepted", 401, ""),
         UnansweredError("no answer", 503),
         TransientError("the hub does not answer"),

@@ -281,6 +281,7 @@ def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> No
     assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
     assert (
         unlabelled["no_auroc"]
-        == "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
+        == "the AUROC is not computed, because it requires members and non-members, but the labels name no member and "
+        "no non-member"
     )
     assert "1 label(s) have an unknown spelling (treated as unknown): 'maybe' (1). Valid labels are" in result.stderr

@@ -86,7 +86,7 @@ def test_the_default_is_fixed_and_only_cached_temperatures_are_accepted() -> Non
         "acmia_norm_ac": {"beta": 2.0},
     }
     for wrong in ("acmia_ac.beta=1", "acmia_ac.beta=0.66", "acmia_norm_ac.beta=4", "acmia_norm_ac.beta=0"):
-        with pytest.raises(ConfigError, match="one of the values of its grid"):
+        with pytest.raises(ConfigError, match=r"is not 2\^\(j/10\) for a whole number j, from 0\.177 to"):
             parse_overrides([wrong])
     assert ACMIA_AC.on_request
     assert ACMIA_NORM_AC.on_request

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, find_first_occurrences
 from audit_pipeline.detectors.detector_inputs import TextStatistics, TokenFrequencies
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.errors import ConfigError
 
 Make = Callable[..., TextStatistics]
@@ -105,7 +105,7 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
 
 
 def test_the_grid_is_that_of_the_paper_and_default_switches_are_omitted_from_labels() -> None:
-    [(detector, settings)] = select(["dc_pdd"], grid=True)
+    [(detector, settings)] = select_detectors(["dc_pdd"], grid=True)
     assert detector is DC_PDD
     assert [json.loads(detector.to_json(one)) for one in settings] == [{"a": a} for a in (0.001, 0.01, 0.1, 1.0, 10.0)]
     assert json.loads(detector.to_json({})) == {"a": 0.01}

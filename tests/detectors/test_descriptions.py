@@ -48,7 +48,7 @@ mean of l_t over t
 | parameter | default | with `--grid` | takes | meaning |
 | --- | --- | --- | --- | --- |
 | k | 0.2 | 0.1, 0.2 | a number above 0 | the share |
-| form | plain | not swept | plain or not | the form |
+| form | plain | the default only | plain or not | the form |
 
 **What is reported.** 0.5 on \\*all\\* texts.
 
@@ -72,7 +72,7 @@ parameter k: default 0.2; --grid: 0.1, 0.2
     the share
     accepts a number above 0
 
-parameter form: default plain; --grid: not swept
+parameter form: default plain; --grid: the default only
     the form
     accepts plain or not"""
 

@@ -113,18 +113,18 @@ def test_overrides_are_checked_as_well(value):
 
 
 def test_a_selection_has_the_given_order_without_duplicates():
-    chosen = registry.select(["min_k", "loss", "min_k"], overrides={"min_k": {"k": 0.4}})
+    chosen = registry.select_detectors(["min_k", "loss", "min_k"], overrides={"min_k": {"k": 0.4}})
     assert [(detector.name, settings) for detector, settings in chosen] == [
         ("min_k", [{"k": 0.4, "window": 1}]),
         ("loss", [{}]),
     ]
     ordinary = [name for name, one in registry.REGISTRY.items() if not one.on_request]
-    assert [detector.name for detector, _ in registry.select()] == ordinary
-    asked_for = registry.select(overrides={"neighbour": {"n": 5}})
+    assert [detector.name for detector, _ in registry.select_detectors()] == ordinary
+    asked_for = registry.select_detectors(overrides={"neighbour": {"n": 5}})
     assert [detector.name for detector, _ in asked_for] == [
         n for n in registry.REGISTRY if n in {*ordinary, "neighbour"}
     ]
-    counted = {detector.name: len(settings) for detector, settings in registry.select(grid=True)}
+    counted = {detector.name: len(settings) for detector, settings in registry.select_detectors(grid=True)}
     # k with window, and for infilling k and m; switches and choices of an ablation are not swept.
     assert {n: counted[n] for n in ("loss", "min_k", "min_k_plus_plus", "infilling")} == {
         "loss": 1,
@@ -135,10 +135,10 @@ def test_a_selection_has_the_given_order_without_duplicates():
 
 
 def test_a_parameter_of_an_unselected_detector_is_refused():
-    with pytest.raises(ConfigError, match="the detector is not selected"):
-        registry.select(["loss"], overrides={"min_k": {"k": 0.4}})
+    with pytest.raises(ConfigError, match="this detector is not selected"):
+        registry.select_detectors(["loss"], overrides={"min_k": {"k": 0.4}})
     with pytest.raises(ConfigError, match="no detector is selected"):
-        registry.select([])
+        registry.select_detectors([])
 
 
 def test_which_setting_is_the_default():

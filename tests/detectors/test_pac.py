@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.perturbed import COPIES, PAC, Copying, compute_polarized_distance
+from audit_pipeline.detectors.perturbed import COPIES, PAC, CopySettings, compute_polarized_distance
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
 
 
 def scored(text_statistics, own, copies, text="two words"):
-    ways = {Copying(0.3, len(copies), "text"): [text_statistics(one, f"copy {at}") for at, one in enumerate(copies)]}
+    ways = {
+        CopySettings(0.3, len(copies), "text"): [text_statistics(one, f"copy {at}") for at, one in enumerate(copies)]
+    }
     return PAC.score(text_statistics(own, text, {COPIES: ways}), [{"n": len(copies)}])[0]
 
 
@@ -53,7 +55,7 @@ def test_copies_that_lose_more_score_higher(text_statistics, own, copies):
 
 
 def test_copies_equal_to_the_text_or_without_a_token_are_not_applicable(text_statistics):
-    same = {Copying(0.3, 1, "text"): [text_statistics([-1.0], "word")]}
+    same = {CopySettings(0.3, 1, "text"): [text_statistics([-1.0], "word")]}
     [outcome] = PAC.score(text_statistics([-1.0], "word", {COPIES: same}), [{"n": 1}])
     assert (outcome.score, outcome.status) == (None, "not_applicable")
     assert "no copy differs" in outcome.reason

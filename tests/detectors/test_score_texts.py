@@ -15,7 +15,9 @@ EXAMPLES = [("d", "two"), ("a", "one"), ("b", "nothing"), ("c", "not cached"), (
 @pytest.fixture
 def table(statistics_table):
     index = StatisticsIndex(statistics_table(TEXTS))
-    return score_texts([(name, index.find(text)) for name, text in EXAMPLES], registry.select(DETECTORS, grid=True))
+    return score_texts(
+        [(name, index.find(text)) for name, text in EXAMPLES], registry.select_detectors(DETECTORS, grid=True)
+    )
 
 
 def test_every_text_has_a_row_for_every_setting(table):
@@ -64,7 +66,7 @@ def test_the_columns_are_those_of_the_contract(table):
 
 
 def test_no_texts_make_an_empty_table():
-    table = score_texts([], registry.select())
+    table = score_texts([], registry.select_detectors())
     assert table.num_rows == 0
     assert table.schema == SCORE_COLUMNS
 
@@ -75,7 +77,7 @@ def test_no_texts_make_an_empty_table():
 )
 def test_no_score_depends_on_the_order_of_texts_and_settings(text_statistics, values, order):
     texts = [(str(place), text_statistics(one, mean=[-1.0] * len(one))) for place, one in enumerate(values)]
-    selection = [(one, settings) for one, settings in registry.select(grid=True) if not one.needs]
+    selection = [(one, settings) for one, settings in registry.select_detectors(grid=True) if not one.needs]
     shuffled = [(one, order.sample(settings, len(settings))) for one, settings in selection]
     plain, turned = score_texts(texts, selection), score_texts(texts[::-1], shuffled[::-1])
     rows = [("example_id", "ascending"), ("detector", "ascending"), ("parameters", "ascending")]

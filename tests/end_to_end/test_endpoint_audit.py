@@ -96,7 +96,7 @@ def heated(answer: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
 
 def test_an_audit_of_a_model_behind_an_interface(workspace: Workspace, server: FakeEndpoint) -> None:
     told = done(workspace.run(*AUDIT))
-    assert f"the texts are sent to {server.url.split('/')[2]}: the operator of that server can read" in told
+    assert f"the texts are sent to {server.url.split('/')[2]}, and the operator of this server can read" in told
     by_detector = scores(workspace)
     for name in ("loss", "zlib", "min_k", "lowercase", "log_rank"):
         assert by_detector[name] == {("ok", None)}, name
@@ -141,7 +141,7 @@ def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Worksp
     file = workspace.root / "texts.csv"
     file.write_text("text\nsome words that nobody has read\n", encoding="utf-8")
     told = done(workspace.run("score", "--model", NAME, "--texts", file, "--out", workspace.root / "out.parquet"))
-    assert "the model at the endpoint of served has changed" in told
+    assert "the model on the server of served has changed" in told
     done(workspace.run("report"))
     assert state(workspace) == [("stale", why)]
     plan = answered(workspace.run(*AUDIT, "--dry-run", "--json"))["plans"]
@@ -188,7 +188,7 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     limit = 2 * endpoints.shared.tokens + sending["tokens"] // 4
     stopped = workspace.run(*AUDIT, "--max-tokens", str(limit))
     assert stopped.exit_code == 2
-    assert "the limit of tokens is reached" in stopped.output
+    assert "the next request could exceed the limit of tokens" in stopped.output
     assert "raise --max-tokens" in stopped.output.replace("\n", " ")
     with workspace.instance() as instance:
         [sent] = [int(run.tags[TOKENS_TAG]) for run in instance.get_runs() if TOKENS_TAG in run.tags]
@@ -224,8 +224,8 @@ def test_limits_go_with_models_behind_an_interface(
 ) -> None:
     workspace.write_models(here={"path": counting}, served=entry_of(server, tokenizer_alone, price_per_million=None))
     for model, option, words in (
-        ("here", "--max-tokens", "here runs on this machine, so nothing is sent"),
-        ("served", "--max-cost", "served has no price"),
+        ("here", "--max-tokens", "here runs on this machine, so no tokens are sent"),
+        ("served", "--max-cost", "the price of served is unknown"),
     ):
         refused = workspace.run("audit", "--model", model, "--benchmark", "made", option, "5")
         assert refused.exit_code == 2

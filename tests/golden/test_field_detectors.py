@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from audit_pipeline.detectors.detector import ParameterValue
-from audit_pipeline.detectors.perturbed import STREAM, TEXT, Copying, compute_polarized_distance
+from audit_pipeline.detectors.perturbed import STREAM, TEXT, CopySettings, compute_polarized_distance
 from audit_pipeline.detectors.reference import compute_vote_share
 from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies
@@ -103,7 +103,7 @@ def test_the_copies_of_a_text_are_those_of_the_golden_file() -> None:
         text = wikimia_text(row["file"], row["row"])
         words = text.split(" ")
         golden = [" ".join(words[word] for word in order) for order in row["permutations"]]
-        assert make_shuffled_copies(text, Copying(row["alpha"], row["n"], TEXT)) == golden
+        assert make_shuffled_copies(text, CopySettings(row["alpha"], row["n"], TEXT)) == golden
 
 
 def test_the_stream_over_a_file_is_that_of_the_authors() -> None:

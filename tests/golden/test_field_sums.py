@@ -10,7 +10,7 @@ import pytest
 from audit_pipeline.detectors.acmia import compute_ac, compute_norm_ac
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.max_renyi import compute_renyi_entropy
-from audit_pipeline.detectors.registry import get_detector, select
+from audit_pipeline.detectors.registry import get_detector, select_detectors
 from audit_pipeline.scoring.session import Session, Statistics
 from audit_pipeline.store.paths import DataPaths
 from tests.golden.field_values import (
@@ -59,7 +59,7 @@ def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: Da
     assert not far_off(pairs, absolute=AT_THE_POSITION)
     far = [one for one, found in pairs if far_off([(one, found)])]
     assert len(far) <= VALUES_OF_THE_POSITION, far
-    session = Session(as_published(real_model, real_data), select(["max_renyi"], grid=True), real_data)
+    session = Session(as_published(real_model, real_data), select_detectors(["max_renyi"], grid=True), real_data)
     known = session.statistics([one.text for one in far])
     assert len({position_of(one, known) for one in far}) <= 1, far
 
@@ -72,7 +72,7 @@ def test_acmia_at_every_temperature(real_model: RealModel, real_data: DataPaths)
     ]
     texts = list(dict.fromkeys(one.text for one in golden))
     # Through the session, and then at the betas that are not offered as well: AC is 0 at 1, and NormAC ends at 2.
-    session = Session(as_published(real_model, real_data), select(["acmia_ac", "acmia_norm_ac"]), real_data)
+    session = Session(as_published(real_model, real_data), select_detectors(["acmia_ac", "acmia_norm_ac"]), real_data)
     session.run(texts, lambda _: real_model[1])
     found = session.statistics(texts)
     formulas = {"acmia_ac": compute_ac, "acmia_norm_ac": compute_norm_ac}

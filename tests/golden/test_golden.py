@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import canonical_json
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.skipif(
 
 def published_infilling() -> Selection:
     """Return infilling as in the authors' code, up to the largest m with golden scores."""
-    [(detector, settings)] = select(["infilling"], grid=True, overrides={"infilling": {"last_token_as_future": False}})
+    [(detector, settings)] = select_detectors(
+        ["infilling"], grid=True, overrides={"infilling": {"last_token_as_future": False}}
+    )
     return [(detector, [setting for setting in settings if int(setting["m"]) <= LARGEST_M])]
 
 
@@ -33,7 +35,7 @@ def published_infilling() -> Selection:
 )
 @pytest.mark.parametrize(
     "selection",
-    [select(FROM_A_PASS, grid=True), published_infilling()],
+    [select_detectors(FROM_A_PASS, grid=True), published_infilling()],
     ids=["one pass and lowercase", "infilling"],
 )
 def test_every_golden_score_is_reproduced(

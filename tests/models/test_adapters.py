@@ -195,7 +195,7 @@ def test_the_folder_of_an_adapter_names_its_base(base: Path, tmp_path: Path, ada
         assert (entry.start_token, entry.path, entry.hub) == expected
         assert (entry.name, entry.adapter, entry.release_date) == (str(adapter), AdapterFiles(path=adapter), None)
     config.write_text(json.dumps({"base_model_name_or_path": "nowhere"}))
-    assert "'nowhere' (adapter_config.json) is no configured model" in error_line(
+    assert "'nowhere' (adapter_config.json) is not a configured model" in error_line(
         lambda: resolve_model(str(adapter), NO_MODELS)
     )
     config.write_text("{}")
@@ -249,7 +249,7 @@ ROWS = "base_model.model.model.embed_tokens.weight"
             partial(change_config, new_scale=0.5, new_name="x", new_list=[0], new_zero=0),
             "new_list, new_name, new_scale, new_zero",
         ),
-        (partial(change_config, revision=7), "revision 7 is not the name of a revision"),
+        (partial(change_config, revision=7), "revision is 7, but must be text"),
         (as_mlx, "an adapter of MLX (mlx-lm), which is not supported. Merge it"),
         (lambda folder: (as_mlx(folder), (folder / "adapter_config.json").unlink()), "an adapter of MLX (mlx-lm)"),
         (
@@ -399,5 +399,5 @@ def test_an_entry_names_the_location_of_the_adapter(tmp_path: Path, base: Path, 
     assert located.resolved_from == f"path {base} with the adapter path {adapter}"
     assert located.adapter is not None
     for fields in ({}, {"hub": "a/b", "path": adapter}):
-        with pytest.raises(ValueError, match="exactly one of hub and path"):
+        with pytest.raises(ValueError, match="either 'hub' or 'path'"):
             AdapterFiles(**fields)

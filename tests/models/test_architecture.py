@@ -81,7 +81,10 @@ def test_custom_tokenizer_code_raises_the_same_error(copy_with_config: Changed, 
             {"model_type": "lama"},
             ["'lama'", "does not support. Did you mean llama?", transformers.__version__],
         ),
-        ({"model_type": "never_heard_of_it"}, ["architecture 'never_heard_of_it'", "A later version may support it"]),
+        (
+            {"model_type": "never_heard_of_it"},
+            ["architecture 'never_heard_of_it'", "A later version of transformers may support it"],
+        ),
         ({"model_type": "vit"}, ["(vit) does not predict the next token of a text"]),
     ],
 )

@@ -191,7 +191,7 @@ def test_a_tokenizer_without_weights_gives_the_same_tokens(tokenizer_alone: Path
 def test_without_config_json_the_entry_must_set_window(tokenizer_alone: Path, tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     for _ in range(2):
-        with pytest.raises(ModelError, match="Set window in its entry"):
+        with pytest.raises(ModelError, match="Set window in the entry"):
             load_tokenized(entry(tokenizer_alone, window=None), paths)
     # An architecture that transformers does not know, as the newest are.
     config = {"model_type": "of_tomorrow", "text_config": {"max_position_embeddings": 77, "vocab_size": 500}}
@@ -221,5 +221,5 @@ def test_no_weights_are_fetched_for_a_model_at_an_endpoint(
     "fields", [{"dtype": "bfloat16"}, {"dtype": "float32"}, {"attention": "eager"}, {"trust_remote_code": False}]
 )
 def test_settings_of_local_weights_are_refused_for_an_endpoint(fields: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match=f"{next(iter(fields))}: these settings apply to local weights only"):
+    with pytest.raises(ValidationError, match=f"these settings do not apply to it: {next(iter(fields))}"):
         entry(tmp_path, **fields)

@@ -116,8 +116,8 @@ def test_our_split_rules_match_those_of_transformers(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("deepseek-llm", "names the split rule 'deepseek-llm'"),
-        (None, "names no split rule"),
+        ("deepseek-llm", "names the unknown rule 'deepseek-llm'"),
+        (None, "contains no rule for splitting"),
     ],
 )
 def test_an_unknown_split_rule_raises_an_error_with_its_name(name: str | None, words: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.load_checks import LoadCheck
 from audit_pipeline.token_statistics.loading import load_forward_pass
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*It is rebuilt")
+pytestmark = pytest.mark.filterwarnings("ignore:.*The stored copy is rebuilt")
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_the_weights_of_a_gguf_are_converted_once(a_gguf: TokenizedModel, monkey
     first = load_weights(a_gguf, "cpu", messages.append)
     assert read_manifest_if_whole(a_gguf.weights_folder)
     assert any("converting tiny.gguf" in line for line in messages)
-    assert any("of converted weights in" in line for line in messages)
-    monkeypatch.setattr(weights, "_load_converted", None)
+    assert any("of converted weights are stored in" in line for line in messages)
+    monkeypatch.setattr(weights, "_load_from_gguf", None)
     second = load_weights(a_gguf, "cpu", messages.append)
     assert len(messages) == 2
     assert first.state_dict().keys() == second.state_dict().keys()
@@ -93,7 +93,7 @@ def test_changed_converted_weights_are_rebuilt(a_gguf: TokenizedModel) -> None:
     [file] = a_gguf.weights_folder.glob("*.safetensors")
     whole = file.read_bytes()
     file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    with pytest.warns(UserWarning, match="is missing or corrupt. It is rebuilt"):
+    with pytest.warns(UserWarning, match="is missing or corrupt. The stored copy is rebuilt"):
         assert not read_manifest_if_whole(a_gguf.weights_folder)
     messages: list[str] = []
     load_weights(a_gguf, "cpu", messages.append)

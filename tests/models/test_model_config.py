@@ -48,8 +48,14 @@ def test_the_example_of_an_endpoint_in_models_yaml_is_valid(tmp_path: Path) -> N
     ("content", "words"),
     [
         ("models:\n  m: {hub: a/b, colour: red}", ["m", "colour"]),
-        ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path, package, control and card"]),
-        ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package, control and card"]),
+        (
+            "models:\n  m: {hub: a/b, path: /x}",
+            ["m", "exactly one of the keys 'hub', 'path', 'package', 'control' and 'card'"],
+        ),
+        (
+            "models:\n  m: {dtype: float32}",
+            ["m", "exactly one of the keys 'hub', 'path', 'package', 'control' and 'card'"],
+        ),
         ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot be the name of a model"]),
         ("models:\n  '': {hub: a/b}", ["not empty"]),
         ("models:\n  m: {path: /x, revision: main}", ["m", "'revision' requires 'hub'"]),

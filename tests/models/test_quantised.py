@@ -123,16 +123,16 @@ def test_quantised_weights_have_their_own_fingerprint_and_similar_scores(
     [
         (
             {"quant_method": "bitsandbytes", "load_in_4bit": True},
-            r"bitsandbytes, 4 bits\), and bitsandbytes is not installed. Run: pip install 'corpus-audit\[quantised\]'",
+            r"bitsandbytes, 4 bits\). .* not installed: bitsandbytes\. Run: pip install 'corpus-audit\[quantised\]'",
         ),
         ({"load_in_8bit": True}, r"\(bitsandbytes, 8 bits\), and bitsandbytes is not installed"),
         (
             {"quant_method": "compressed-tensors"},
-            r"compressed-tensors is not installed. Run: pip install 'corpus-audit\[quantised\]'",
+            r"not installed: compressed-tensors\. Run: pip install 'corpus-audit\[quantised\]'",
         ),
         (
             {"quant_method": "gptq", "bits": 4},
-            r"\(gptq, 4 bits\), and optimum gptqmodel is not installed. Run: pip install --no-build-isolation",
+            r"\(gptq, 4 bits\). .* not installed: optimum gptqmodel\. Run: pip install --no-build-isolation",
         ),
         ({"quant_method": "new"}, "are quantised as 'new', which is not supported. Use one of bitsandbytes"),
     ],

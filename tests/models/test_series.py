@@ -85,24 +85,24 @@ def test_a_folder_of_adapters_is_a_series_on_their_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("{hub: a/b, series: {}}", "exactly one of revisions and folder"),
-        ("{hub: a/b, series: [x]}", "exactly one of revisions and folder"),
+        ("{hub: a/b, series: {}}", "either 'revisions' or 'folder'"),
+        ("{hub: a/b, series: [x]}", "either 'revisions' or 'folder'"),
         ("{hub: a/b, series: {revisions: []}}", "revisions"),
-        ("{hub: a/b, series: {revisions: [x, x]}}", "a revision is listed twice"),
+        ("{hub: a/b, series: {revisions: [x, x]}}", "'revisions' lists a revision twice"),
         (
             "{hub: a/b, series: {revisions: [x], steps: [1, 2]}}",
-            "'steps' requires 'revisions' and one number per revision",
+            "'steps' lists 2 numbers, but 'revisions' lists 1 revisions. List one number per revision.",
         ),
         (
             "{hub: a/b, series: {folder: runs, tokens: [1]}}",
-            "'tokens' requires 'revisions' and one number per revision",
+            "'tokens' lists 1 numbers, but 'revisions' lists 0 revisions. List one number per revision.",
         ),
         ("{hub: a/b, series: {revision: [x]}}", "unknown key 'revision'"),
-        ("{path: m, series: {revisions: [x]}}", "series.revisions requires 'hub'"),
-        ("{hub: a/b, revision: z, series: {revisions: [x]}}", "without 'revision'"),
+        ("{path: m, series: {revisions: [x]}}", "'revisions' requires that the adapter"),
+        ("{hub: a/b, revision: z, series: {revisions: [x]}}", "and no 'revision'"),
         ("{series: {folder: empty}}", "contains no checkpoints"),
-        ("{path: m, series: {folder: runs}}", "Remove 'path' and 'adapter'"),
-        ("{adapter: {path: m}, series: {folder: runs}}", "Remove 'path' and 'adapter'"),
+        ("{path: m, series: {folder: runs}}", "replace the keys 'adapter' and 'path' of the entry. Remove both keys."),
+        ("{adapter: {path: m}, series: {folder: runs}}", "Remove both keys."),
     ],
 )
 def test_an_invalid_series_is_one_broken_entry(tmp_path: Path, entry: str, words: str) -> None:
@@ -148,11 +148,11 @@ def test_the_warning_lists_skipped_folders_with_reasons(tmp_path: Path) -> None:
     assert list(models) == ["mine@checkpoint-100", "mine@checkpoint-200"]
     _, _, reasons = str(caught[0].message).partition("runs: ")
     assert reasons.split("; ") == [
-        "runs itself (add a separate entry for the model in it)",
+        "runs itself (to audit the model in it, add a separate entry)",
         "'.old' (hidden)",
         "'checkpoint-400.tmp' (its name contains tmp, so it is unfinished)",
         "'checkpoint-500' (empty)",
-        "'checkpoint-600' (no config.json)",
+        "'checkpoint-600' (without config.json)",
         "'gone' (a link)",
         "'latest' (a link)",
         "'tmp-checkpoint-300' (its name contains tmp, so it is unfinished)",
@@ -163,7 +163,9 @@ def test_the_error_for_a_folder_without_checkpoints_lists_skipped_folders(tmp_pa
     make_folders(tmp_path / "runs", "tmp-checkpoint-300")
     (problem,) = load_entries(tmp_path, "mine: {series: {folder: runs}}\n").problems
     assert "contains no checkpoints" in str(problem)
-    assert "skipped: 'tmp-checkpoint-300' (its name contains tmp, so it is unfinished)" in str(problem)
+    assert "These folders are skipped: 'tmp-checkpoint-300' (its name contains tmp, so it is unfinished)" in str(
+        problem
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def repeat_header_key(folder: Path) -> None:
         (
             True,
             partial(add_to_index, more=FIRST),
-            f"the index assigns 1 tensors to {FIRST} that it lacks, for example more",
+            f"{FIRST} lacks 1 of the tensors that the index assigns to it, for example more",
         ),
         (True, partial(add_to_index, **{"model.norm.weight": SECOND}), "do not belong together"),
         (
@@ -96,7 +96,7 @@ def repeat_header_key(folder: Path) -> None:
         (
             True,
             lambda folder: (folder / INDEX).unlink(),
-            f"contains neither model.safetensors nor {INDEX}, but {FIRST}",
+            f"read only from files with these names, not from {FIRST}",
         ),
         (False, repeat_header_key, "contains the key 'lm_head.weight' twice"),
         (False, lambda folder: (folder / "model.safetensors").write_bytes(b""), "weights"),
@@ -150,16 +150,16 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
         (
             True,
             partial(add_tensors, file=SECOND, tensors=WRONG),
-            "tensors that the index assigns to another shard or to no shard are not read: model.n",
+            "the index assigns them to another file or to no file: model.n",
             True,
         ),
         (
             True,
             partial(add_tensors, file=FIRST, tensors={"more": torch.zeros(2)}),
-            "to no shard are not read: more",
+            "or to no file: more",
             True,
         ),
-        (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}; not read: {OTHER}", False),
+        (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}. These weight files in the same folder are not read: {OTHER}", False),
         (False, partial(write_later, name="pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
         (False, partial(write_later, name="consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),
         (False, partial(write_later, name="q4.gguf"), "not read: q4.gguf (newer)", False),

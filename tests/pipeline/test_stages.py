@@ -193,7 +193,7 @@ def test_a_missing_reference_model_is_reported_with_its_reason(workspace: Worksp
     said: list[str] = []
     run_other_models(workspace.model("tiny"), [PAIR], workspace.paths, forward_of, said.append)
     [words] = said
-    assert words.startswith("tiny: detectors that require another model have no scores: no reference model: give")
+    assert words.startswith("tiny: detectors that require another model have no scores: tiny has no reference model.")
 
 
 def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: Workspace) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from made_files import write_rows
 from tiny_models import SENTENCES, Tiny, never, twin_statistics
 
-from audit_pipeline.detectors.perturbed import STREAM, TEXT, Copying, compute_polarized_distance
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.perturbed import STREAM, TEXT, CopySettings, compute_polarized_distance
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.scoring.file import ChunkLimits, score_file
 from audit_pipeline.scoring.needs.derived_texts import draw_word_orders, make_shuffled_copies
@@ -30,7 +30,7 @@ TEXTS = [*SENTENCES[:3], SENTENCES[2], "word", SENTENCES[0]]
 
 
 def pac(seeds: str) -> Selection:
-    return select(["pac"], overrides={"pac": {"seeds": seeds}})
+    return select_detectors(["pac"], overrides={"pac": {"seeds": seeds}})
 
 
 def scored_file(texts: Sequence[str], seeds: str, tiny: Tiny, folder: Path, at_a_time: int) -> list[float | None]:
@@ -72,15 +72,15 @@ def test_the_draws_of_a_seed_are_unchanged() -> None:
 
 def test_copies_keep_every_blank() -> None:
     text = " two  words "
-    assert {"".join(sorted(one)) for one in make_shuffled_copies(text, Copying(0.5, 4, TEXT))} == {
+    assert {"".join(sorted(one)) for one in make_shuffled_copies(text, CopySettings(0.5, 4, TEXT))} == {
         "".join(sorted(text))
     }
-    assert make_shuffled_copies("word", Copying(0.3, 2, TEXT)) == ["word", "word"]
+    assert make_shuffled_copies("word", CopySettings(0.3, 2, TEXT)) == ["word", "word"]
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
 def test_the_copies_of_a_text_do_not_depend_on_its_position(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
-    way = Copying(0.3, 5, TEXT)
+    way = CopySettings(0.3, 5, TEXT)
     expected = [None if text == "word" else by_hand(text, make_shuffled_copies(text, way), tiny) for text in TEXTS]
     assert scored_file(TEXTS, TEXT, tiny, tmp_path, at_a_time) == [
         None if one is None else pytest.approx(one, abs=2e-3) for one in expected
@@ -90,7 +90,7 @@ def test_the_copies_of_a_text_do_not_depend_on_its_position(at_a_time: int, tiny
 @pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
 def test_one_stream_goes_over_the_rows_of_a_file_in_their_order(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
     stream = random.Random(0)
-    copies = [make_shuffled_copies(text, Copying(0.3, 5, STREAM), stream) for text in TEXTS]
+    copies = [make_shuffled_copies(text, CopySettings(0.3, 5, STREAM), stream) for text in TEXTS]
     assert copies[2] != copies[3], "a text that stands there twice has other copies"
     found = scored_file(TEXTS, STREAM, tiny, tmp_path, at_a_time)
     assert found[4] is None
@@ -126,7 +126,7 @@ def test_copies_that_were_not_run_are_the_reason(tiny: Tiny, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("seeds", "where", "words"),
     [
-        (STREAM, {}, "requires the rows of a file"),
+        (STREAM, {}, "depend on the order of the rows of a file"),
         (TEXT, {"in_context": True}, "the text is scored after a context"),
         (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "the text is scored after a context"),
     ],
@@ -141,4 +141,4 @@ def test_audits_with_a_stream_and_texts_after_a_context_have_no_copies(
 
 def test_the_copies_are_found_when_a_text_is_forgotten() -> None:
     text = SENTENCES[0]
-    assert set(make_shuffled_copies(text, Copying(0.3, 5, TEXT))) <= set(list_derived_texts([text]))
+    assert set(make_shuffled_copies(text, CopySettings(0.3, 5, TEXT))) <= set(list_derived_texts([text]))

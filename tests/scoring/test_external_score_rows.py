@@ -169,7 +169,7 @@ def parse_row(values: Any, identity: str, has_groups: bool) -> tuple[Given, tupl
         score = math.copysign(math.inf, score)
     name, written = cells["detector"] or "score", values.get("parameters")
     if name == "blind_control":
-        raise ValueError("'blind_control' is the name of the blind control, so a detector cannot have it")
+        raise ValueError("'blind_control' is the name of the blind control, so a detector cannot have this name")
     try:
         parameters = written if isinstance(written, dict) else json.loads(cells["parameters"] or "{}")
     except ValueError:

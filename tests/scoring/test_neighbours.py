@@ -112,8 +112,8 @@ def test_the_cost_is_known_before_a_model_runs(tiny, tmp_path):
     tokens = sum(len(one.token_id) + 1 for one in encode(model, texts[:2]))
     words = sum(len(text.split()) for text in texts[:2])
     assert fresh.describe_cost(texts, 5) == (
-        f"making neighbours: {tokens} tokens in 2 passes of llama; scoring up to 10 neighbours: {5 * words:,} words "
-        "through the audited model"
+        f"the model reads {tokens} tokens in 2 passes to make neighbours, and {5 * words:,} words to score up to "
+        "10 neighbours"
     )
     with pytest.raises(DataError, match=r"2 texts have no cached top-k tokens of llama. Run the model"):
         fresh.propose(texts, 5, 0)

@@ -16,7 +16,7 @@ from made_rows import make_table
 from tiny_models import CONTEXT, SENTENCES, Tiny, forward_of, save_model, tokenized
 
 from audit_pipeline.detectors.recall import JOINS
-from audit_pipeline.detectors.registry import get_detector, is_default, select
+from audit_pipeline.detectors.registry import get_detector, is_default, select_detectors
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.tokenized_model import read_position_border
 from audit_pipeline.scoring.needs import prefixes
@@ -69,7 +69,7 @@ def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, st
         sides = {NON_MEMBERS: nonmembers, MEMBERS: members}
         known = {side: shots for side, shots in sides.items() if shots is not None}
         inputs = UserInputs(known=known, asked_for=options.pop("asked_for", ()))
-        session = Session(model, select(names, **options), DataPaths(tmp_path / "data"), user_inputs=inputs)
+        session = Session(model, select_detectors(names, **options), DataPaths(tmp_path / "data"), user_inputs=inputs)
         session.run(texts, lambda _: forward)
         rows = session.score(texts, texts).to_pylist()
         return {(one["example_id"], one["detector"], one["parameters"]): one for one in rows}
@@ -168,9 +168,9 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
         known({NON_MEMBERS: one, MEMBERS: alone}, {NON_MEMBERS.need})
     with pytest.raises(ConfigError, match="--prefix-members without --prefix-texts has no effect"):
         known({MEMBERS: one})
-    with pytest.raises(ConfigError, match="--texts and --prefix-texts cannot all read standard input"):
+    with pytest.raises(ConfigError, match="--texts and --prefix-texts all read standard input"):
         known({NON_MEMBERS: dash}, scored=dash)
-    with pytest.raises(ConfigError, match="--prefix-texts and --prefix-members cannot all read standard input"):
+    with pytest.raises(ConfigError, match="--prefix-texts and --prefix-members all read standard input"):
         known({NON_MEMBERS: dash, MEMBERS: dash})
     with pytest.raises(ConfigError, match=r"1 text\(s\) are in the files of both --prefix-texts and --prefix-members"):
         known({NON_MEMBERS: one, MEMBERS: other})
@@ -226,7 +226,7 @@ def test_shots_are_dropped_until_they_fit_and_their_number_is_the_default(tiny: 
     model, forward = tiny("llama")
     known = [f"{number}QZXJKVWY" for number in range(7)]
     inputs = UserInputs(known={NON_MEMBERS: known, MEMBERS: [f"{one}ZQJ" for one in known]})
-    session = Session(model, select(BOTH, grid=True), DataPaths(tmp_path), user_inputs=inputs)
+    session = Session(model, select_detectors(BOTH, grid=True), DataPaths(tmp_path), user_inputs=inputs)
     left = {detector.name: [one["shots"] for one in settings] for detector, settings in session.selection}
     assert left["recall"][0] == left["con_recall"][0] == 1
     assert 1 < left["recall"][-1] < 7
@@ -283,8 +283,8 @@ def test_the_reason_names_a_prefix_that_would_fit(measure: Callable[..., dict]) 
     shots, label = {"recall": {"shots": 2}}, '{"shots":2}'
     found = measure([text, *TEXTS], ["recall"], nonmembers=known, overrides=shots)
     reason = str(found[text, "recall", label]["reason"])
-    assert "do not fit after a prefix of 2 into the context of llama (64 tokens)" in reason
-    assert reason.endswith(": a prefix of 1 would fit")
+    assert "do not fit after a prefix of 2 text(s) into the context of llama (64 tokens)" in reason
+    assert reason.endswith(": a prefix of 1 text(s) would fit")
     longer = "q " * 60
     reason = str(measure([longer], ["recall"], nonmembers=known, overrides=shots)[longer, "recall", label]["reason"])
     assert reason.endswith(": no shorter prefix fits")
@@ -320,13 +320,16 @@ def test_an_audit_scores_the_default_alone_and_its_lineage_names_the_prefix(
 def test_a_prefix_pass_is_planned_and_described(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     session = Session(
-        model, select(["recall"]), DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: ["QA"] * 7})
+        model,
+        select_detectors(["recall"]),
+        DataPaths(tmp_path),
+        user_inputs=UserInputs(known={NON_MEMBERS: ["QA"] * 7}),
     )
-    own = Session(model, select(["loss"]), DataPaths(tmp_path))
+    own = Session(model, select_detectors(["loss"]), DataPaths(tmp_path))
     planned = session.plan(TEXTS)
     assert planned.tokens_to_run == 2 * own.plan(TEXTS).tokens_to_run
     [cost] = session.describe_extra_costs(TEXTS)
-    assert f"after a prefix of 7 non-members, 1 pass, about {planned.tokens_to_run // 2:,} tokens" in cost
+    assert f"after a prefix of 7 non-members: 1 pass per text, about {planned.tokens_to_run // 2:,} tokens" in cost
     done = session.run(TEXTS, lambda _: forward)
     assert sum(one.tokens_computed for one in done.all) == planned.tokens_to_run
     assert session.plan(TEXTS).tokens_to_run == 0
@@ -347,7 +350,7 @@ def test_a_prefix_that_is_rerun_with_every_text_counts_in_the_plan(shared: bool,
     [cost] = session.describe_extra_costs(TEXTS)
     more = sum(len(encode_prefix(model, "".join(KNOWN[:shots])).ids) - 1 for shots in (1, 2))
     assert session.plan(TEXTS).tokens_to_run - before == (0 if shared else more * len(TEXTS))
-    assert ("each with its prefix run again, 2 passes" in cost) is not shared
+    assert ("the prefix is read again for each text: 2 passes" in cost) is not shared
 
 
 def test_a_prefix_moves_no_text_across_the_border_of_longrope(tmp_path: Path) -> None:
@@ -369,7 +372,7 @@ def test_a_prefix_moves_no_text_across_the_border_of_longrope(tmp_path: Path) ->
     session.run(texts, lambda _: forward_of(model))
     statuses, reasons = (session.score(texts, texts).column(name).to_pylist() for name in ("status", "reason"))
     assert statuses == ["ok", "not_applicable", "ok"]
-    assert "do not fit after a prefix of 1 into the 22 tokens up to which m encodes positions as" in reasons[1]
+    assert "do not fit after a prefix of 1 text(s) into the 22 tokens up to which m encodes positions as" in reasons[1]
     assert reasons[1].endswith(": no shorter prefix fits")
 
 

@@ -21,7 +21,7 @@ from made_files import write_rows, written
 from tiny_models import SENTENCES, Tiny, never, save_model, tokenized, twin_statistics
 from tiny_models import forward_of as load
 
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.formats import open_texts
@@ -70,7 +70,7 @@ def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
     ) -> FileScores:
         texts = open_texts(file, text_column, [label_column, GROUP, "id"])
         options = {"label_column": label_column, "backend_of": lambda wanted: forward, **options}
-        return score_file(texts, out, audited, select(detectors), DataPaths(data), **options)
+        return score_file(texts, out, audited, select_detectors(detectors), DataPaths(data), **options)
 
     return run
 
@@ -279,10 +279,9 @@ def test_no_separation_without_both_sides_and_the_reason(score: Score, tmp_path:
     members = write_rows(tmp_path / "m.jsonl", [{"text": f"words {number}", "label": 1} for number in range(3)])
     labelled = score(members, ["loss"]).labelled
     assert labelled.compute_separations() == []
-    assert labelled.problem == "no AUROC: it requires labelled members and non-members, but the file has only 3 members"
+    requirement = "the AUROC is not computed, because it requires members and non-members, but the labels name "
+    assert labelled.problem == requirement + "only 3 members"
     strange = write_rows(tmp_path / "s.jsonl", [{"text": "words", "label": "seen"}])
-    assert score(strange, ["loss"]).labelled.problem == (
-        "no AUROC: it requires labelled members and non-members, but the file has no member and no non-member"
-    )
+    assert score(strange, ["loss"]).labelled.problem == requirement + "no member and no non-member"
     plain = score(written(tmp_path, "plain.txt", "one line\nanother"), ["loss"]).labelled
     assert (plain.compute_separations(), plain.problem) == ([], None)

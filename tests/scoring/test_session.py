@@ -15,7 +15,7 @@ from tiny_models import SENTENCES, Tiny, never, save_model, tokenized, twin_stat
 from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.reference import compute_vote_share
-from audit_pipeline.detectors.registry import REGISTRY, select
+from audit_pipeline.detectors.registry import REGISTRY, select_detectors
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extras.corpora.token_count import count_to_file
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -29,7 +29,7 @@ from audit_pipeline.token_statistics.tokens import encode
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXTS = [*SENTENCES[:4], "The", "a a a a a a", "😀🎉👩‍👩‍👧", "海港在早晨很安静，没有人数过灯笼。", "ÉCOLE", ""]
-EVERY = select(list(REGISTRY), overrides={"neighbour": {"n": 3}, "infilling": {"m": 4}})
+EVERY = select_detectors(list(REGISTRY), overrides={"neighbour": {"n": 3}, "infilling": {"m": 4}})
 
 
 class World:
@@ -86,9 +86,9 @@ def test_a_grown_cache_yields_the_scores_of_a_fresh_run(tiny: Tiny, tmp_path: Pa
     """The cache grows in another order: text passes, lower case, shorter branches, longer branches, the rest."""
     scratch, grown = World(tiny, tmp_path / "scratch"), World(tiny, tmp_path / "grown")
     scratch.run(TEXTS, EVERY)
-    grown.run(TEXTS[4:], select(["loss"]))
-    grown.run(TEXTS[::-1], select(["lowercase", "infilling"], overrides={"infilling": {"m": 2}}))
-    grown.run(TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}))
+    grown.run(TEXTS[4:], select_detectors(["loss"]))
+    grown.run(TEXTS[::-1], select_detectors(["lowercase", "infilling"], overrides={"infilling": {"m": 2}}))
+    grown.run(TEXTS, select_detectors(["infilling"], overrides={"infilling": {"m": 4}}))
     grown.run(TEXTS, EVERY)
     expected = by_row(scratch.scores(TEXTS, EVERY))
     for key, row in by_row(grown.scores(TEXTS, EVERY)).items():
@@ -101,13 +101,15 @@ def test_a_grown_cache_yields_the_scores_of_a_fresh_run(tiny: Tiny, tmp_path: Pa
 
 def test_more_settings_and_one_pass_detectors_run_no_model(tiny: Tiny, tmp_path: Path) -> None:
     one = World(tiny, tmp_path / "one")
-    one.run(TEXTS, select(["infilling"], overrides={"infilling": {"m": 4}}))
+    one.run(TEXTS, select_detectors(["infilling"], overrides={"infilling": {"m": 4}}))
     one_pass = [name for name, detector in REGISTRY.items() if not (detector.needs or detector.optional_needs)]
-    assert one.run(TEXTS, select(one_pass, grid=True), never) == [0]
-    assert one.run(TEXTS, select(["dc_pdd"], grid=True), never) == [0]
+    assert one.run(TEXTS, select_detectors(one_pass, grid=True), never) == [0]
+    assert one.run(TEXTS, select_detectors(["dc_pdd"], grid=True), never) == [0]
     for m in (0, 1, 3, 4):
-        assert one.run(TEXTS, select(["infilling"], grid=True, overrides={"infilling": {"m": m}}), never) == [0]
-    longer = one.session(select(["infilling"], overrides={"infilling": {"m": 9}}))
+        assert one.run(TEXTS, select_detectors(["infilling"], grid=True, overrides={"infilling": {"m": m}}), never) == [
+            0
+        ]
+    longer = one.session(select_detectors(["infilling"], overrides={"infilling": {"m": 9}}))
     summary = longer.run(TEXTS, lambda model: tiny("llama")[1])
     assert summary.text_pass.texts_computed == 0, "no text's own statistics"
     assert summary.text_pass.branch_tokens > 0
@@ -115,7 +117,7 @@ def test_more_settings_and_one_pass_detectors_run_no_model(tiny: Tiny, tmp_path:
 
 def test_the_data_of_requirements_belongs_to_the_text(tiny: Tiny, tmp_path: Path) -> None:
     one, texts = World(tiny, tmp_path / "one"), list(SENTENCES[:3])
-    selection = select(["lowercase", "reference"], grid=True)
+    selection = select_detectors(["lowercase", "reference"], grid=True)
     one.run(texts, selection)
     scores = by_row(one.scores(texts, selection))
     for index, text in enumerate(texts):
@@ -133,14 +135,16 @@ def test_the_data_of_requirements_belongs_to_the_text(tiny: Tiny, tmp_path: Path
 def test_unmet_requirements_are_the_reason(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
-    session = Session(model, select(["loss", "reference", "dc_pdd", "infilling", "lowercase", "neighbour"]), paths)
+    session = Session(
+        model, select_detectors(["loss", "reference", "dc_pdd", "infilling", "lowercase", "neighbour"]), paths
+    )
     assert {need.name for need in session.unmet_requirements} == {"reference", "frequencies", "neighbours"}
     Session(model, [], paths).run(TEXTS[:2], lambda wanted: forward)
     rows = {row["detector"]: row for row in session.score(["a"], TEXTS[:1]).to_pylist()}
     assert rows.pop("loss")["status"] == "ok"
     assert {row["status"] for row in rows.values()} == {"not_applicable"}
     said = {
-        "reference": "no reference model: give",
+        "reference": "has no reference model",
         "dc_pdd": "the tokens of sotu have not been counted",
         "infilling": "the cache lacks the text's branches",
         "lowercase": "has not been run on the text in lower case",
@@ -155,13 +159,15 @@ def test_an_unusable_reference_model_is_an_error_for_users_and_a_reason_in_audit
     model = tiny("llama")[0]
     entry = model.entry.model_copy(update={"reference_model": str(tmp_path / "nowhere")})
     model = replace(model, located=replace(model.located, entry=entry))
-    audit = Session(model, select(["reference"]), DataPaths(tmp_path))
+    audit = Session(model, select_detectors(["reference"]), DataPaths(tmp_path))
     [reason] = audit.unmet_requirements.values()
     assert "nowhere" in reason
     assert audit.other_model_problems == [reason]
     assert (audit.runs_other_models, audit.upstream) == (False, {})
     with pytest.raises(ModelError, match=r"the reference model cannot be used: .*nowhere"):
-        _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).unmet_requirements
+        _ = Session(
+            model, select_detectors(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()
+        ).unmet_requirements
 
 
 def test_every_need_has_its_provider_and_every_provider_its_detector() -> None:
@@ -182,7 +188,7 @@ def test_costs_are_described_before_a_run(tiny: Tiny, tmp_path: Path) -> None:
     # The text and its further passes, and what other kinds take beside the 36 bytes of a token of the text's own.
     kinds = {"topk": 8 * 20, "renyi": 2 * 4, "temperatures": 3 * 4 * 21, "branches": 4 + round(8 * 4 * 0.6)}
     assert session.memory_factor_per_text == 1 + 9 + round(sum(kinds.values()) / 36)
-    longer = world.session(select(["infilling"], overrides={"infilling": {"m": 100}}))
+    longer = world.session(select_detectors(["infilling"], overrides={"infilling": {"m": 100}}))
     assert longer.memory_factor_per_text == 1 + round((4 + 8 * 100 * 0.6) / 36)
 
 
@@ -190,7 +196,7 @@ def test_a_text_after_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tin
     """Zhang et al. 2025, appendix C: log p(x_t | context, x_<t), against a run on the whole input, cut by hand."""
     model, forward = tiny("llama")
     paths, context, text = DataPaths(tmp_path), f"{SENTENCES[0]} ", SENTENCES[1]
-    selection = select(["loss", "zlib", "min_k", "min_k_plus_plus", "infilling", "lowercase"])
+    selection = select_detectors(["loss", "zlib", "min_k", "min_k_plus_plus", "infilling", "lowercase"])
     session = Session(model, selection, paths, in_context=True)
     session.run([context + text], lambda wanted: forward)
     statistics = session.statistics([context + text])

@@ -10,7 +10,7 @@ from tiny_models import SENTENCES, Tiny, never, twin_logits
 
 from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import BETAS
@@ -19,7 +19,7 @@ from audit_pipeline.token_statistics.tokens import encode
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXTS = list(SENTENCES[:3])
-AT_TWO = select(["max_renyi"], overrides={"max_renyi": {"alpha": "2"}})
+AT_TWO = select_detectors(["max_renyi"], overrides={"max_renyi": {"alpha": "2"}})
 
 
 def statuses(session: Session) -> set[tuple[str, str | None]]:
@@ -28,7 +28,7 @@ def statuses(session: Session) -> set[tuple[str, str | None]]:
 
 def test_another_order_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
-    Session(model, select(["max_renyi"]), DataPaths(tmp_path)).run(TEXTS, lambda _: forward)
+    Session(model, select_detectors(["max_renyi"]), DataPaths(tmp_path)).run(TEXTS, lambda _: forward)
     later = Session(model, AT_TWO, DataPaths(tmp_path))
     assert later.plan(TEXTS).tokens_to_run == 0
     assert later.run(TEXTS, never).text_pass.texts_computed == 0
@@ -38,12 +38,12 @@ def test_another_order_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
 def test_cached_texts_are_run_again_only_if_a_setting_requires_it(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
-    Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
-    default = Session(model, select(["max_renyi"]), paths)
+    Session(model, select_detectors(["loss"]), paths).run(TEXTS, lambda _: forward)
+    default = Session(model, select_detectors(["max_renyi"]), paths)
     assert default.run(TEXTS, never).text_pass.texts_from_cache == len(TEXTS)
     assert statuses(default) == {("ok", None)}
 
-    every = Session(model, select(["max_renyi"], grid=True), paths)
+    every = Session(model, select_detectors(["max_renyi"], grid=True), paths)
     rows = every.score(TEXTS, TEXTS).to_pylist()
     for row in rows:
         reads_sums = '"alpha":"0.5"' in row["parameters"] or '"alpha":"2"' in row["parameters"]
@@ -58,8 +58,8 @@ def test_cached_texts_are_run_again_only_if_a_setting_requires_it(tiny: Tiny, tm
 def test_only_branches_are_run_if_only_branches_are_missing(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
-    Session(model, select(["loss"]), paths).run(TEXTS, lambda _: forward)
-    done = Session(model, select(["max_renyi", "infilling"]), paths).run(TEXTS, lambda _: forward)
+    Session(model, select_detectors(["loss"]), paths).run(TEXTS, lambda _: forward)
+    done = Session(model, select_detectors(["max_renyi", "infilling"]), paths).run(TEXTS, lambda _: forward)
     assert (done.text_pass.texts_computed, done.text_pass.texts_branched) == (0, len(TEXTS))
     assert not list(paths.token_statistics("renyi", model.identity.model_fingerprint).glob("part-*"))
 
@@ -67,9 +67,9 @@ def test_only_branches_are_run_if_only_branches_are_missing(tiny: Tiny, tmp_path
 def test_temperatures_are_run_only_if_a_detector_needs_them(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path)
-    Session(model, select(grid=True), paths).run(TEXTS, lambda _: forward)
+    Session(model, select_detectors(grid=True), paths).run(TEXTS, lambda _: forward)
     assert not paths.token_statistics("temperatures", model.identity.model_fingerprint).exists()
-    named = Session(model, select(["acmia_ac", "acmia_norm_ac"]), paths)
+    named = Session(model, select_detectors(["acmia_ac", "acmia_norm_ac"]), paths)
     [(status, reason)] = statuses(named)
     assert (status, "Run the model again." in str(reason)) == ("not_applicable", True)
     assert named.run(TEXTS, lambda _: forward).text_pass.texts_computed == len(TEXTS)
@@ -79,7 +79,7 @@ def test_temperatures_are_run_only_if_a_detector_needs_them(tiny: Tiny, tmp_path
 def test_after_a_context_the_sums_are_those_of_the_text(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     context, text = SENTENCES[3] + " ", SENTENCES[0]
-    selection: Selection = [*AT_TWO, *select(["acmia_ac"])]
+    selection: Selection = [*AT_TWO, *select_detectors(["acmia_ac"])]
     session = Session(model, selection, DataPaths(tmp_path), in_context=True)
     session.run([context + text], lambda _: forward)
     found = session.statistics([context + text]).find(text, context)

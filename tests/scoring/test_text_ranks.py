@@ -8,7 +8,7 @@ import pytest
 from tiny_models import SENTENCES, Tiny
 
 from audit_pipeline.detectors.combined import DEFAULT
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.store.paths import DataPaths
@@ -26,7 +26,7 @@ def test_a_session_ranks_the_texts_of_a_benchmark(tiny: Tiny, tmp_path: Path) ->
         return (below + (as_high + 1) / 2) / len(scores)
 
     model, forward = tiny("llama")
-    session = Session(model, select([*DEFAULT, "combined"]), DataPaths(tmp_path))
+    session = Session(model, select_detectors([*DEFAULT, "combined"]), DataPaths(tmp_path))
     session.run(TEXTS, lambda wanted: forward)
     rows = session.score([str(place) for place in range(len(TEXTS))], TEXTS).to_pylist()
     found = {(int(row["example_id"]), row["detector"]): row for row in rows}
@@ -41,7 +41,7 @@ def test_a_session_ranks_the_texts_of_a_benchmark(tiny: Tiny, tmp_path: Path) ->
 
 def test_a_file_and_texts_in_a_context_are_not_ranked(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
-    paths, selection = DataPaths(tmp_path), select(["loss", "combined"])
+    paths, selection = DataPaths(tmp_path), select_detectors(["loss", "combined"])
     of_file = Session(model, selection, paths, in_parts=True)
     of_file.run(TEXTS, lambda wanted: forward)
     for session, told in (
@@ -56,7 +56,11 @@ def test_a_file_and_texts_in_a_context_are_not_ranked(tiny: Tiny, tmp_path: Path
 def test_a_list_with_a_detector_of_extra_passes_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     for of, told in (("loss,mink", "'mink'; did you mean min_k"), ("loss,reference", "'reference'; there are: .*zlib")):
         with pytest.raises(ConfigError, match=rf"combined\.of: there is no one-pass detector {told}"):
-            Session(tiny("llama")[0], select(["combined"], overrides={"combined": {"of": of}}), DataPaths(tmp_path))
+            Session(
+                tiny("llama")[0],
+                select_detectors(["combined"], overrides={"combined": {"of": of}}),
+                DataPaths(tmp_path),
+            )
 
 
 def test_an_audit_scores_the_list_of_the_benchmark_alone() -> None:

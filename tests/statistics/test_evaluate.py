@@ -280,7 +280,7 @@ def test_every_setting_of_the_grid_gets_its_rows(small):
     scores = [
         score(row["example_id"], GENERATOR.normal(), detector.name, detector.to_json(setting))
         for row in examples
-        for detector, settings in registry.select(["loss", "min_k", "infilling"], grid=True)
+        for detector, settings in registry.select_detectors(["loss", "min_k", "infilling"], grid=True)
         for setting in settings
     ]
     found = run(scores, examples)

@@ -132,7 +132,7 @@ def test_a_report_from_scores():
     for part in (
         "FPR of 5%",
         "20 groups",
-        "59 for",
+        "59 groups for",
         "150 members and 120 non-members",
         f"{found.n_mean_score} texts",
         f"{found.n_flagged} texts",
@@ -146,7 +146,7 @@ def test_too_few_nonmembers_say_nothing_of_flagged_texts():
     found = power_report_from_scores(GENERATOR.normal(size=30) + 1, GENERATOR.normal(size=30), goal, draws=20)
     assert (found.tpr, found.n_flagged, found.curve[0].flagged) == (None, None, None)
     assert found.n_mean_score is not None
-    assert "nothing can be said" in found.sentence
+    assert "Nothing can be said" in found.sentence
 
 
 def test_a_report_from_an_auroc():

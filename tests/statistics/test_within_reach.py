@@ -27,8 +27,8 @@ def test_without_held_out_documents_only_passages_are_found() -> None:
     assert "word for word" in conclusions
     assert "nothing to be compared with" in conclusions
     assert "p-value for" not in conclusions
-    assert "from 19 of them on" in stronger
-    assert "from 59 on" in stronger
+    assert "With 19 such documents, p-values can be" in stronger
+    assert "With 59, flagged shares" in stronger
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_of_documents_too_short_for_extraction_nothing_is_concluded(
     assert ("Which passages" in conclusions) == (searched is not None)
     assert (searched or "") in conclusions
     too_short_words = " too short for extraction (fewer than 100 tokens): nothing can be concluded"
-    assert (too_short_words in conclusions) == (unsearched is not None) == ("Give longer documents" in stronger)
+    assert (too_short_words in conclusions) == (unsearched is not None) == ("Use longer documents" in stronger)
     assert (unsearched or "") in conclusions
 
 
 def test_if_no_window_fits_the_model_nothing_is_searched() -> None:
     conclusions, stronger = said(NOTHING_KNOWN, replace(ALL_SEARCHED, problem="a window does not fit"))
     assert "Nothing about passages that the model gives word for word: a window does not fit." in conclusions
-    assert "Give longer documents" not in stronger
+    assert "Use longer documents" not in stronger
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 from tiny_models import SENTENCES, Tiny
 
-from audit_pipeline.detectors.registry import select
+from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -73,7 +73,7 @@ def test_available_statistics_are_cached_and_missing_ones_are_empty(tmp_path, ti
 def test_detectors_without_their_statistics_are_not_applicable(tmp_path, tiny: Tiny) -> None:
     whole, forward = tiny("llama")
     model = at_endpoint(whole)
-    session = Session(model, select(), DataPaths(tmp_path))
+    session = Session(model, select_detectors(), DataPaths(tmp_path))
     session.run(TEXTS, lambda _: Narrow(forward, model))
     scores = session.score([str(number) for number in range(5)], TEXTS).to_pylist()
     of_first = {row["detector"]: row for row in scores if row["example_id"] == "0"}

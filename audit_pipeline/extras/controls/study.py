@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.verified import ControlledSettings, draw_controlled
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
-from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
+from audit_pipeline.detectors.registry import Overrides, mark_defaults, select_detectors
 from audit_pipeline.extras.controls.build import build_texts_table, train_models_into
 from audit_pipeline.extras.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts, read_control_documents
@@ -152,7 +152,7 @@ def train_and_measure(
         model = load_tokenized(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
         inputs = UserInputs(known={NON_MEMBERS: _select_shots(texts, HELD_OUT), MEMBERS: _select_shots(texts, MEMBER)})
-        session = Session(model, select(list(detectors), overrides=overrides), scratch, user_inputs=inputs)
+        session = Session(model, select_detectors(list(detectors), overrides=overrides), scratch, user_inputs=inputs)
         examples = build_control_examples(texts, entry)
         ids = examples.column("example_id").to_pylist()
         windows = examples.column("text").to_pylist()

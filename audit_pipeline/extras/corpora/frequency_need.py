@@ -309,7 +309,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         except AuditError as error:
             return None, {}, str(error)
 
-    def explain_missing(self) -> str | None:
+    def explain_unmet(self) -> str | None:
         """Return why the table is missing or unreadable, or None if it is usable."""
         return self._lookup[2]
 
@@ -321,5 +321,5 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
     def build_lookup(self, texts: Sequence[str]) -> Lookup[TokenFrequencies]:
         """Return a function that maps each text to its token frequencies: the same table for every text."""
         table = self._lookup[0]
-        assert table is not None, "callers check explain_missing() before"
+        assert table is not None, "callers check explain_unmet() before"
         return lambda scored: table

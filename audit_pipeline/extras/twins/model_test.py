@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from audit_pipeline.detectors.registry import ONE_PASS, select
+from audit_pipeline.detectors.registry import ONE_PASS, select_detectors
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.twins import DETECTORS
 from audit_pipeline.extras.twins.publication_draw import Twins
@@ -67,7 +67,7 @@ def run_twins_test(
     Raises:
         ConfigError: If a detector needs more than the pass of the text itself.
     """
-    selected = [detector for detector, _ in select(detectors)]
+    selected = [detector for detector, _ in select_detectors(detectors)]
     for detector in selected:
         if detector.needs:
             raise ConfigError(

@@ -12,14 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import TextStatistics
 from audit_pipeline.detectors.loss import LOWERCASED
-from audit_pipeline.detectors.perturbed import COPIES, PAC, STREAM, Copying
+from audit_pipeline.detectors.perturbed import COPIES, PAC, STREAM, CopySettings
 from audit_pipeline.scoring.needs import provider
 from audit_pipeline.tables import text_sha256
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import plan
 from audit_pipeline.token_statistics.run import RunSummary
 
-_NO_FILE = "one stream of random numbers requires the rows of a file, so only `corpus-audit score` can use it"
+_NO_FILE = (
+    "with seeds=stream, the copies depend on the order of the rows of a file, so only `corpus-audit score` supports "
+    "this setting"
+)
 _MAX_DRAWS = 4
 _STREAM_SEED = 0
 
@@ -80,7 +83,7 @@ def draw_word_orders(n_words: int, alpha: float, n: int, generator: random.Rando
     return orders
 
 
-def make_shuffled_copies(text: str, copying: Copying, stream: random.Random | None = None) -> list[str]:
+def make_shuffled_copies(text: str, copying: CopySettings, stream: random.Random | None = None) -> list[str]:
     """Return ``copying.n`` copies of a text with swapped words. Words are the parts between single blanks.
 
     Args:
@@ -97,7 +100,7 @@ def make_shuffled_copies(text: str, copying: Copying, stream: random.Random | No
     return copies
 
 
-class CopiesProvider(provider.DerivedTextsProvider[Mapping[Copying, Sequence[TextStatistics]]]):
+class CopiesProvider(provider.DerivedTextsProvider[Mapping[CopySettings, Sequence[TextStatistics]]]):
     """The provider of the statistics of copies with swapped words.
 
     With a single stream of random numbers the texts must be the rows of a file in file order, chunk by chunk. A
@@ -110,8 +113,8 @@ class CopiesProvider(provider.DerivedTextsProvider[Mapping[Copying, Sequence[Tex
     def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
         """Start a stream of random numbers for each setting that uses one."""
         super().__init__(scope, settings)
-        self._streams: dict[Copying, random.Random | None] = {}
-        for copying in map(Copying.from_setting, settings):
+        self._streams: dict[CopySettings, random.Random | None] = {}
+        for copying in map(CopySettings.from_setting, settings):
             # The numbers must be repeatable. They protect no secret.
             self._streams[copying] = random.Random(_STREAM_SEED) if copying.seeds == STREAM else None  # noqa: S311
         self.passes = sum(copying.n for copying in self._streams)
@@ -120,15 +123,15 @@ class CopiesProvider(provider.DerivedTextsProvider[Mapping[Copying, Sequence[Tex
     @staticmethod
     def list_derived(texts: Sequence[str]) -> Sequence[str]:
         """Return the copies of the default setting. Other copies do not follow from the text alone."""
-        default = Copying.from_setting(PAC.default)
+        default = CopySettings.from_setting(PAC.default)
         copies: list[str] = []
         for text in texts:
             copies += make_shuffled_copies(text, default)
         return copies
 
-    def explain_missing(self) -> str | None:
+    def explain_unmet(self) -> str | None:
         """Return the reason if texts follow a context, or if an audit asks for a stream over the rows of a file."""
-        reason = super().explain_missing()
+        reason = super().explain_unmet()
         if reason is not None:
             return reason
         uses_stream = any(self._streams.values())
@@ -161,7 +164,7 @@ class CopiesProvider(provider.DerivedTextsProvider[Mapping[Copying, Sequence[Tex
             copies_of_texts.append(copies)
         return copies_of_texts
 
-    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Mapping[Copying, Sequence[TextStatistics]]]:
+    def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Mapping[CopySettings, Sequence[TextStatistics]]]:
         """Return the lookup of a text's copies. It finds nothing if the cache lacks a copy."""
         index = self._read_index(self._flatten_derived_texts(texts))
         occurrences: dict[str, list[Sequence[str]]] = {}
@@ -172,10 +175,10 @@ class CopiesProvider(provider.DerivedTextsProvider[Mapping[Copying, Sequence[Tex
         for text, copies_in_order in occurrences.items():
             next_copies[text] = itertools.cycle(copies_in_order)
 
-        def look_up(scored: provider.TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | None:
+        def look_up(scored: provider.TextWithStatistics) -> Mapping[CopySettings, Sequence[TextStatistics]] | None:
             copies = next(next_copies[scored.model_input]) if scored.model_input in next_copies else ()
             statistics = map(index.find, copies)
-            by_copying: dict[Copying, Sequence[TextStatistics]] = {}
+            by_copying: dict[CopySettings, Sequence[TextStatistics]] = {}
             for copying in self._streams:
                 cached = [copy for copy in itertools.islice(statistics, copying.n) if copy is not None]
                 if len(cached) != copying.n:

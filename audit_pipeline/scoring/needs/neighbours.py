@@ -35,7 +35,7 @@ class NeighboursProvider(provider.DerivedTextsProvider[Sequence[TextStatistics]]
     """
 
     need = NEIGHBOURS
-    not_run = "the model has not been run on any neighbour of the text"
+    not_run = "the model has not been run on any neighbour of the text. Only `corpus-audit score` makes neighbours."
     kinds = _KINDS
 
     def __init__(self, scope: provider.ScoringScope, settings: Sequence[Settings]) -> None:
@@ -45,11 +45,11 @@ class NeighboursProvider(provider.DerivedTextsProvider[Sequence[TextStatistics]]
         self._proposer = NeighbourProposer(self._model, self._location)
         self.passes = max(int(setting["n"]) for setting in settings)
 
-    def explain_missing(self) -> str | None:
-        """Return why there are no neighbours: in an audit, or if texts follow a context. None for other texts."""
+    def explain_unmet(self) -> str | None:
+        """Return the reason why there are no neighbours, in an audit or if texts follow a context, or else None."""
         if self._scope.user_inputs is None:
-            return super().explain_missing() or self.not_run
-        return super().explain_missing()
+            return super().explain_unmet() or self.not_run
+        return super().explain_unmet()
 
     def plan(self, texts: Sequence[str]) -> None:
         """Return None: neighbours are unknown before the text pass."""
@@ -99,14 +99,14 @@ class NeighbourProposer:
         Making neighbours costs a pass over each text without cached top-k tokens. Repeated texts count once.
         """
         planned = plan(self._model, texts, self._location, kinds=_KINDS)
-        making = "no pass"
+        making = "no tokens"
         if planned.passes:
-            making = f"{planned.tokens_to_run:,} tokens in {planned.passes:,} passes of {self._model.entry.name}"
+            making = f"{planned.tokens_to_run:,} tokens in {planned.passes:,} passes"
         distinct_texts = dict.fromkeys(texts)
         n_words = n * sum(len(text.split()) for text in distinct_texts)
         return (
-            f"making neighbours: {making}; scoring up to {n * len(distinct_texts):,} neighbours: {n_words:,} words "
-            "through the audited model"
+            f"the model reads {making} to make neighbours, and {n_words:,} words to score up to "
+            f"{n * len(distinct_texts):,} neighbours"
         )
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:

@@ -104,12 +104,12 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
         shots = self._required_shots
         if len(shots.texts) < n_shots:
             if self._scope.benchmark is None:
-                what_to_do = f"Add texts to it, or set the parameter shots to {len(shots.texts)} or less."
+                what_to_do = f"Add texts to this file, or set the parameter shots to {len(shots.texts)} or less."
             else:
                 what_to_do = "Raise calibration_fraction in config/benchmarks.yaml."
             return (
                 f"a prefix of {n_shots} requires {n_shots} known {self.side.name} from different documents, but "
-                f"{shots.source} has {len(shots.texts)}. {what_to_do}"
+                f"{shots.source} has only {len(shots.texts)}. {what_to_do}"
             )
         if not self._count_fitting(1, join):
             has_border = self._model.position_border is not None
@@ -136,7 +136,7 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
         """Return the encoded prefixes that can be made."""
         return {request: self._encode_shots(*request) for request in self._requested if request not in self._obstacles}
 
-    def explain_missing(self) -> str | None:
+    def explain_unmet(self) -> str | None:
         """Return why no prefix can be made, or None.
 
         Raises:
@@ -208,10 +208,10 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
             return None
         passes = len(self._prefixes)
         shot_counts = dict.fromkeys(n_shots for n_shots, _ in self._prefixes)
-        description = f"the texts, each after a prefix of {', '.join(map(str, shot_counts))} {self.side.name}"
+        description = f"each text is read after a prefix of {', '.join(map(str, shot_counts))} {self.side.name}"
         if prefixed_texts.is_prefix_rerun(self._model, self._location):
-            description += ", each with its prefix run again"
-        return f"{description}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in total"
+            description += ", and the prefix is read again for each text"
+        return f"{description}: {passes} pass{'es' if passes > 1 else ''} per text, about {tokens:,} tokens in total"
 
     def compute(
         self, texts: Sequence[str], backend_of: BackendOf, on_progress: provider.OnProgress | None
@@ -268,15 +268,17 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
         prefix = self._prefixes[n_shots, join]
         if prefixed_texts.has_room(self._model, prefix, tokens):
             return UnmetNeed("the model has not been run on the text after the prefix. Run the model again.")
-        hint = "no shorter prefix fits"
+        hint = "no shorter prefix fits, either"
         for n in range(n_shots - 1, 0, -1):
             if prefixed_texts.has_room(self._model, self._encode_shots(n, join), tokens):
-                hint = f"a prefix of {n} would fit"
+                hint = f"a prefix of {n} text(s) would fit"
                 break
         window = self._window_description
         if prefixed_texts.crosses_border(self._model, prefix, tokens):
             window = self._border_description
-        return UnmetNeed(f"the text's {tokens:,} tokens do not fit after a prefix of {n_shots} into {window}: {hint}")
+        return UnmetNeed(
+            f"the text's {tokens:,} tokens do not fit after a prefix of {n_shots} text(s) into {window}: {hint}"
+        )
 
 
 class MemberPrefixProvider(PrefixProvider):

@@ -99,7 +99,7 @@ Lookup = Callable[[TextWithStatistics], T | UnmetNeed | None]
 class Provider(Generic[T]):
     """The computation and reading of one requirement, for the texts of a :class:`ScoringScope`.
 
-    The session first calls ``explain_missing``. If the requirement is unmet, it calls nothing else. Otherwise
+    The session first calls ``explain_unmet``. If the requirement is unmet, it calls nothing else. Otherwise
     ``compute`` fills the cache and ``build_lookup`` reads it. A subclass must define ``need`` and ``build_lookup``. The
     other members have defaults for requirements that cost nothing.
     """
@@ -150,7 +150,7 @@ class Provider(Generic[T]):
         """
         return {}
 
-    def explain_missing(self) -> str | None:
+    def explain_unmet(self) -> str | None:
         """Return why the requirement is unmet for all texts, or None if it is met.
 
         Raises:
@@ -222,7 +222,7 @@ class DerivedTextsProvider(Provider[T]):
             flat += derived_texts
         return flat
 
-    def explain_missing(self) -> str | None:
+    def explain_unmet(self) -> str | None:
         """Return the reason if texts follow a context. Derived texts would need passes without the context."""
         return NO_SEPARATE_PASS if self._scope.in_context else None
 
@@ -260,6 +260,6 @@ def list_derived_texts(texts: Sequence[str]) -> list[str]:
     return derived_texts
 
 
-def is_from_need(upstream: str) -> bool:
-    """Return True if a name in ``upstream`` is the input of a requirement, for example a reference model."""
+def is_input_of_provider(upstream: str) -> bool:
+    """Return True if a name in ``upstream`` belongs to an input of a provider, for example to a reference model."""
     return upstream.partition("/")[0] in {provider.source for provider in all_providers().values()}

@@ -195,12 +195,14 @@ class ReferenceProvider(provider.Provider[TextStatistics]):
         entry = self._model.entry
         try:
             reference = load_reference_model(self._model, self._scope.paths)
-            if reference is not None and reference.identity.is_unasked:
+            if reference is not None and reference.identity.is_unprobed:
                 raise ModelError(
                     f"the server of {reference.entry.name} has not been probed yet. Run the audit when the "
                     "server is reachable."
                 )
-            return reference or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
+            return reference or (
+                f"{entry.name} has no reference model. Set reference_model in its entry in config/models.yaml."
+            )
         except TransientError:
             raise
         except AuditError as error:
@@ -214,7 +216,7 @@ class ReferenceProvider(provider.Provider[TextStatistics]):
             raise ModelError(self._reference)
         return self._reference
 
-    def explain_missing(self) -> str | None:
+    def explain_unmet(self) -> str | None:
         """Return why the reference model is missing, or None if it is loaded."""
         return self._reference if isinstance(self._reference, str) else None
 
@@ -248,7 +250,7 @@ _IN_PARTS = (
     "ranks require all texts of a benchmark, but a file is scored in parts. Define a benchmark of the texts in"
     " config/benchmarks.yaml, and audit it."
 )
-_IN_CONTEXT = "texts after a context are not ranked"
+_IN_CONTEXT = "the text is scored after a context, and such texts are not ranked"
 _NOT_RUN = UnmetNeed("the model had not been run on the text when the other texts were ranked. Run the model again.")
 
 
@@ -276,7 +278,7 @@ class RanksProvider(provider.Provider[Mapping[str, Ranks]]):
                     raise ConfigError(f"{combined.NAME}.of: there is no one-pass detector '{name}'; {hint}")
             self._detectors_by_list[detector_list] = [ONE_PASS[name] for name in names]
 
-    def explain_missing(self) -> str | None:
+    def explain_unmet(self) -> str | None:
         """Return the reason why texts of a file, and texts with a context, are not ranked. None for other texts."""
         if self._scope.in_parts:
             return _IN_PARTS

@@ -83,7 +83,7 @@ def test_a_limited_run_without_text_stores_no_text(workspace: Workspace, chat_se
     options = ("--model", "talker", "--texts", books, "--draws", "0", "--no-text")
     limited = workspace.run("ask", *options, "--max-requests", "10")
     assert limited.exit_code == 2, limited.output
-    assert "the limit of requests is reached: 10 of 10" in limited.stderr
+    assert "the next request could exceed the limit of requests: 10 of 10" in limited.stderr
     assert workspace.paths.report.exists(), "the report shows the answers before the limit"
     assert workspace.query("SELECT DISTINCT prompt, output FROM chat_answers") == [{"prompt": None, "output": None}]
     pages = "".join(page.read_text() for page in workspace.paths.reports.rglob("*.html"))

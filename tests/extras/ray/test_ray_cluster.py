@@ -205,5 +205,5 @@ def test_an_error_of_a_worker_is_one_line(tmp_path: Path, folder: Path, nodes: N
     weights = {name: torch.full_like(tensor, torch.nan) for name, tensor in load_file(file).items()}
     save_file(weights, file, {"format": "pt"})
     output = ended(start(broken, tmp_path / "data", texts_of("third")[:3], nodes), code=2)
-    assert "Error: the model's logits are not numbers in float32" in output.splitlines()[-1]
+    assert "Error: with dtype float32, the model's logits are not numbers" in output.splitlines()[-1]
     assert "Traceback" not in output

@@ -26,7 +26,7 @@ def entry(**endpoint: Any) -> ModelEntry:
 def test_limits_require_an_endpoint_and_cost_limits_a_price() -> None:
     assert Limits(30, 6.0).require_usable_for(entry(price_per_million=2.0)) == Limits(30, 6.0)
     assert Limits().require_usable_for(entry()) == Limits()
-    with pytest.raises(ConfigError, match="served has no price"):
+    with pytest.raises(ConfigError, match="the price of served is unknown"):
         Limits(max_cost=1.0).require_usable_for(entry())
     with pytest.raises(ConfigError, match="here runs on this machine"):
         Limits(max_tokens=1).require_usable_for(ModelEntry(name="here", path=Path("anywhere")))
@@ -39,7 +39,7 @@ def test_limits_apply_to_a_reference_model_at_an_endpoint(monkeypatch: pytest.Mo
     monkeypatch.setattr("audit_pipeline.models.config.resolve_model", lambda name, models: models[name])
     assert find_endpoint_models(here) == [(reference, reference.endpoint)]
     assert Limits(max_tokens=1).require_usable_for(here) == Limits(max_tokens=1)
-    with pytest.raises(ConfigError, match="served has no price"):
+    with pytest.raises(ConfigError, match="the price of served is unknown"):
         Limits(max_cost=1.0).require_usable_for(here)
 
 
@@ -52,18 +52,18 @@ def endpoint(**given: Any) -> Endpoint:
 def test_endpoints_share_a_limit_and_have_their_own() -> None:
     own, reference = endpoint(), endpoint(model="reference", max_tokens=30)
     endpoints = Endpoints(Limits(max_tokens=100))
-    budget = endpoints.budget(own)
-    assert endpoints.budget(own) is budget
-    endpoints.budget(reference).reserve(Usage(25))
+    budget = endpoints.get_budget(own)
+    assert endpoints.get_budget(own) is budget
+    endpoints.get_budget(reference).reserve(Usage(25))
     with pytest.raises(
-        BudgetError, match=r"25 of 30 are used, and the next request could raise this to 31\. .* raise max_tokens"
+        BudgetError, match=r"25 of 30 are used, and the request could raise this number to 31\. .* raise max_tokens"
     ):
-        endpoints.budget(reference).reserve(Usage(6))
+        endpoints.get_budget(reference).reserve(Usage(6))
     budget.reserve(Usage(70))
     with pytest.raises(BudgetError, match=r"95 of 100 are used, .* raise --max-tokens"):
         budget.reserve(Usage(6))
     with pytest.raises(BudgetError):
-        endpoints.budget(reference).reserve(Usage(6))
+        endpoints.get_budget(reference).reserve(Usage(6))
     budget.reserve(Usage(5))
     assert (endpoints.shared.tokens, endpoints.shared.cost) == (100, 0.0)
     assert endpoints.sent == {own.described: 75, reference.described: 25}
@@ -72,20 +72,20 @@ def test_endpoints_share_a_limit_and_have_their_own() -> None:
 def test_earlier_runs_of_a_command_count_for_the_limit_of_the_entry() -> None:
     reference = endpoint(max_tokens=30)
     with pytest.raises(BudgetError):
-        Endpoints(sent={reference.described: 28}).budget(reference).reserve(Usage(3))
-    Endpoints(sent={"another": 28}).budget(reference).reserve(Usage(3))
+        Endpoints(sent={reference.described: 28}).get_budget(reference).reserve(Usage(3))
+    Endpoints(sent={"another": 28}).get_budget(reference).reserve(Usage(3))
 
 
 def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
     own, reference = endpoint(price_per_million=1e6), endpoint(model="reference", price_per_million=1e6)
     asked, tags = Endpoints(), {COMMAND_TAG: "this"}
-    asked.budget(reference).reserve(Usage(2))
+    asked.get_budget(reference).reserve(Usage(2))
     with dg.DagsterInstance.ephemeral() as instance:
         for command in ("this", "this", "another"):
             run = instance.add_run(dg.DagsterRun("audit_pairs", tags={COMMAND_TAG: command}))
             of_run = Endpoints()
-            of_run.budget(own).reserve(Usage(10))
-            of_run.budget(reference).reserve(Usage(3))
+            of_run.get_budget(own).reserve(Usage(10))
+            of_run.get_budget(reference).reserve(Usage(3))
             tag_run_with_usage(instance, run.run_id, of_run)
         found = build_remaining_budget_config(Limits(100, 50.0), instance, tags, asked)
         assert build_remaining_budget_config(Limits(), instance, {}, None) == {}

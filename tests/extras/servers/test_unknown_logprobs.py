@@ -46,7 +46,7 @@ def score_changed(opened: EndpointBackend, server: FakeEndpoint, data: Path, tex
     probes = [tuple(text.token_id) for text in encode(opened.model, PROBE_TEXTS)]
     server.bend = lambda answer, body: answer if tuple(body["prompt"][0][1:]) in probes else change_own(answer, change)
     compute(opened.model, SENTENCES[:texts], DataPaths(data), lambda: opened)
-    session = Session(opened.model, registry.select(["loss"]), DataPaths(data))
+    session = Session(opened.model, registry.select_detectors(["loss"]), DataPaths(data))
     found: list[Json] = session.score(list(map(str, range(texts))), SENTENCES[:texts]).to_pylist()
     return found
 
