@@ -363,8 +363,9 @@ class KillTest:
             try:
                 worker = self.wait_for_process(self.launch(address, moment.model))
                 wait_for(
-                    lambda before=before: len(self.list_parts()) > len(before) + 3 or None, "the run writes no parts"
-                )  # type: ignore[misc]
+                    lambda before=before: len(self.list_parts()) > len(before) + 3 or None,  # type: ignore[misc]
+                    "the run writes no parts",
+                )
                 moment.during = self.describe_latest_run()
                 everything = [*psutil.Process(services.pid).children(recursive=True), psutil.Process(services.pid)]
                 for one in [worker, *everything]:

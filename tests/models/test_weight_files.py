@@ -159,7 +159,12 @@ WRONG = {"model.norm.weight": torch.full((32,), 7.0)}
             "or to no file: more",
             True,
         ),
-        (True, copy_file(FIRST, OTHER), f"weights are read from {FIRST}, {SECOND}. These weight files in the same folder are not read: {OTHER}", False),
+        (
+            True,
+            copy_file(FIRST, OTHER),
+            f"weights are read from {FIRST}, {SECOND}. These weight files in the same folder are not read: {OTHER}",
+            False,
+        ),
         (False, partial(write_later, name="pytorch_model.bin"), "not read: pytorch_model.bin (newer)", False),
         (False, partial(write_later, name="consolidated.00.pth"), "not read: consolidated.00.pth (newer)", False),
         (False, partial(write_later, name="q4.gguf"), "not read: q4.gguf (newer)", False),

@@ -23,8 +23,8 @@ from audit_pipeline.extras.corpora.text_index import MAX_POSITIONS, FoundPassage
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words
 
 _HELD_CHARACTERS = 1 << 17
-"""Minimum number of characters of the short documents in a block. The arrays of a block fit into a processor's cache, and
-a document outside ASCII, which takes longer, shares its block with few documents."""
+"""Minimum number of characters of the short documents in a block. The arrays of a block fit into a processor's cache,
+and a document outside ASCII, which takes longer, shares its block with few documents."""
 _CONTEXT = 120
 """Characters that are read before and after a passage for its context."""
 _CONTEXT_WORDS = 12

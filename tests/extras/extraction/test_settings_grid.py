@@ -64,7 +64,7 @@ def test_every_setting_equals_the_whole_softmax(random: Taught, tmp_path: Path) 
 
     @torch.inference_mode()
     def by_the_bare_model(taught: Taught, document: str, start: int, begin: int, end: int) -> np.ndarray:
-        """Compute the log-probability of each token of a suffix under each of ``SAMPLING_SETTINGS`` with the bare model.
+        """Compute each suffix token's log-probability under each of ``SAMPLING_SETTINGS`` with the bare model.
 
         The suffix lies between the characters ``begin`` and ``end``, and the text before it begins at ``start``.
         The result has the shape (n_tokens, n_ways).
