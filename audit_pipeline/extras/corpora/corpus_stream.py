@@ -309,7 +309,7 @@ class HubStream:
                 f"{self._label} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}). "
                 f"Correct files or text_column in config/references.yaml, {_REMEDY}."
             )
-        problem = f"{self._label}, after row {self._row:,}, {fault.why}"
+        problem = f"{self._label}, after row {self._row:,}, {fault.reason}"
         if fault.is_transient:
             return hub_faults.HubDataUnreachableError(
                 f"{problem} (the next count resumes at the last checkpoint), {_REMEDY}"
