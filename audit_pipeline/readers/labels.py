@@ -15,7 +15,7 @@ SPELLINGS: Mapping[str, int | None] = {
 }
 """The label for each known spelling (in lower case): 1 for members, 0 for non-members, None if nobody knows."""
 
-NOT_UNDERSTOOD = "the label is neither 1, 0 nor empty"
+NOT_UNDERSTOOD = "label is neither 1, 0 nor empty"
 
 _MAX_SHOWN = 5
 _MAX_SHOWN_CHARACTERS = 30

@@ -165,7 +165,7 @@ def test_mistakes_in_a_temporal_family_are_reported(tmp_path: Path, old: str, ne
         ("design: temporal", "design: randomized", "rows: design: .*, not 'randomized'; did you mean randomised"),
         ("words: [32, 64]", "words: any", "rows: .*: {words} is replaced by the length, but words is any"),
         ("words: [32, 64]", "words: null", "rows: words: must be a list of lengths, or any"),
-        ("    split: Rows_length{words}\n", "", "rows: split .or files. is missing"),
+        ("    split: Rows_length{words}\n", "", "rows: split or files is missing"),
         ("seed: 1", "seed: 1\n    files: [x.jsonl]", "rows: set one of split and files"),
         ("seed: 1", "seed: 1\n    label_values: {2: 2}", "rows: label_values: must be 0 or 1, not 2"),
         ("seed: 1", "seed: 1\n    label_values: {yes: 1}", "rows: label_values: .*string, not True"),
@@ -222,7 +222,7 @@ def test_missing_empty_and_ambiguous_files_are_refused(tmp_path: Path) -> None:
         ("  notes:\n", "family notes: the entry has no keys"),
         (
             f"  notes:\n{TEMPORAL}  notes_32:\n{TEMPORAL}",
-            "family notes_32: its name is also the name of a benchmark of",
+            "family notes_32: this name is also the name of a benchmark of",
         ),
         (f"  notes:\n{TEMPORAL}  notes:\n{TEMPORAL}", ":11: family notes: key 'notes' occurs twice"),
     ):

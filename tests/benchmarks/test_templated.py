@@ -174,7 +174,7 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
         ({"package": {"distribution": "x", "file": "y"}}, "exactly one of hub, path and package"),
         ({"package": {"distribution": "x", "file": "y", "version": "new"}, "path": None}, "must be a version"),
         ({"package": {"distribution": "x", "file": "y"}, "path": None}, "package already names a file"),
-        ({"split": "{subset}"}, "subset: is missing"),
+        ({"split": "{subset}"}, "subset is missing"),
         ({"date_kind": "release"}, "date_kind requires date_column"),
     ],
 )

@@ -128,7 +128,7 @@ def test_unusable_data_sets_raise_errors_with_a_remedy(
     *found, good, subset, stranger = call_in_process("build", *asked, **environment)
     for one, message in zip(found, expected.values(), strict=True):
         assert message in one["error"]
-        assert "to a folder that holds" in one["error"]
+        assert "to a folder that contains" in one["error"]
         assert "\n" not in one["error"]
         assert one["transient"] is False
     assert [text for text, _ in good["texts"]] == [row["input"] for row in ROWS]

@@ -585,7 +585,7 @@ def test_a_blind_control_that_learned_nothing_is_none(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "blind control, which never sees the model: not computed" in result.output
     pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "strange_findings" / "reports").glob("*.html")]
-    assert "it learned nothing" in "".join(pages)
+    assert "the classifier learned nothing" in "".join(pages)
     warehouse = DataPaths(tmp_path / "strange_findings").warehouse
     found = query_warehouse(
         warehouse, "SELECT value FROM evaluations WHERE detector = 'blind_control' AND metric = 'auroc'"

@@ -146,7 +146,7 @@ def test_unusable_rows_are_counted_by_reason(tmp_path: Path) -> None:
     }
     assert given.notes[0] == (
         "1 label(s) have an unknown spelling (so their rows are skipped): 'maybe' (1). Valid labels are 1 or member, 0 "
-        "or non-member, or empty"
+        "or non-member, or empty."
     )
     assert given.notes[1].startswith("1 infinite score(s) were replaced by finite scores")
 

@@ -222,7 +222,7 @@ def test_fetch_of_three_projects(three_projects: FakeIndex, tmp_path: Path) -> N
     )
     assert first.url.endswith("/releases/4.0/")
     assert [(item.part, item.reason) for item in fetched.missing] == [
-        ("django/docs/releases/latin.txt", "invalid UTF-8 at byte 4")
+        ("django/docs/releases/latin.txt", "the file contains invalid UTF-8 at byte 4")
     ]
     assert LeftOut("Django 5.1", "the release is not published yet: Under development") in fetched.left_out
     assert LeftOut("SQLAlchemy 1.9.8", "the release notes have no text") in fetched.left_out

@@ -180,7 +180,7 @@ def test_a_telling_pair_of_characters_is_found_in_a_script_without_blanks():
     # In a language with blanks, each text is one word that no other text has.
     by_words = compute_blind_control(ids, texts, labels, groups, language="en")
     assert by_words.scores is None
-    assert "it learned nothing" in by_words.reason
+    assert "the classifier learned nothing" in by_words.reason
 
 
 def test_words_of_one_group_do_not_help():
@@ -199,7 +199,7 @@ def test_words_of_one_group_do_not_help():
     [
         ({"n": 199}, "there are 199 labelled examples, but 200 are required"),
         ({"n": 200, "size": 25}, "the members belong to 4 groups, but 5 are required"),
-        ({"n": 200, "size": 200}, "groups?, it needs 5"),
+        ({"n": 200, "size": 200}, "groups?, but 5 are required"),
     ],
 )
 def test_too_few_texts_or_groups_yield_no_control(how, reason):

@@ -106,7 +106,7 @@ def test_unusable_rows_are_counted_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.docx", b"x", "unknown format"),
+        ("a.docx", b"x", "the format is unknown"),
         ("a.jsonl", b'{"text": "x"}\n', "A table has the columns item and correct. The columns of this file are: text"),
         ("a.jsonl", b'{"item": "x", "correct": "perhaps"}\n', "no metric is a number between 0 and 1"),
         ("a.jsonl", b'{"doc_id": 0, "doc": {}, "bits_per_byte": 0.9, "bleu": [1, 2]}\n', "The metrics are: bleu"),

@@ -239,7 +239,7 @@ def test_chapters_without_text_are_reported_with_their_share(tmp_path: Path) -> 
     assert whole.text == FULL
     assert dict(whole.problems) == {
         "4 of 8 chapters (OPS/2.xhtml, OPS/3.xhtml, OPS/4.xhtml, …)": "there is no text, only pictures or nothing",
-        "1 of 8 chapters (OPS/6.xhtml)": "invalid UTF-8 at byte 1",
+        "1 of 8 chapters (OPS/6.xhtml)": "the file contains invalid UTF-8 at byte 1",
         "1 of 8 chapters (OPS/7.xhtml)": "the letters form words of no language",
     }, "a cover is no lost chapter"
 
