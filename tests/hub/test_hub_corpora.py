@@ -129,5 +129,5 @@ def test_unusable_corpora_raise_errors_with_a_remedy(
     # A stream cannot be read offline, regardless of the cache.
     [offline] = call_in_process("stream", "gated", HF_HUB_OFFLINE="1", **environment)
     assert "maker/gated is not in the local hub cache, and HF_HUB_OFFLINE forbids requests: unset" in offline["error"]
-    assert "set path to a copy of its files" in offline["error"]
+    assert "set path to a copy of the data set's files" in offline["error"]
     assert offline["transient"] is False

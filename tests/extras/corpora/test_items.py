@@ -455,7 +455,7 @@ def test_items_have_their_own_ids_if_all_ids_are_unique(ids: list[object], names
     rows = [TextRow(f"items.jsonl:{place + 1}", place, "a text", {"id": ids[place]}) for place in range(2)]
     assert choose_row_names(rows, "id", required=False) == names
     if names[0] != str(ids[0]):
-        with pytest.raises(DataError, match=r"the 2 texts have \d different ids"):
+        with pytest.raises(DataError, match=r"The 2 texts have only \d different ids"):
             choose_row_names(rows, "id", required=True)
 
 

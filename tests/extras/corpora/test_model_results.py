@@ -99,7 +99,7 @@ def test_unusable_rows_are_counted_and_named(tmp_path: Path) -> None:
     assert found.skipped.count == 6
     reasons = {skipped.location: skipped.reason for skipped in found.skipped.first}
     assert reasons["samples.jsonl:2"] == "acc: 7 is not between 0 and 1"
-    assert reasons["samples.jsonl:4"] == "acc: is null"
+    assert reasons["samples.jsonl:4"] == "acc: the value is null"
     assert "broken JSON" in reasons["samples.jsonl:7"]
 
 

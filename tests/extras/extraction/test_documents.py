@@ -73,7 +73,7 @@ def test_unusable_files_are_refused(tmp_path: Path, name: str, content: bytes, s
 def test_no_file_and_no_document(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         read_documents(tmp_path / "none.txt", None)
-    with pytest.raises(DataError, match=r"None of 0 file.* is a readable document"):
+    with pytest.raises(DataError, match=r"contains no readable document\. 0 file"):
         read_documents(tmp_path, None)
     (tmp_path / "x.txt").mkdir()
     (tmp_path / "Y.TXT").write_bytes(b"two\r\nlines")

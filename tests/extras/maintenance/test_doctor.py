@@ -113,7 +113,7 @@ def test_a_damaged_part_of_the_cache_is_named_and_set_aside(workspace: Workspace
     flip(part, where)
     found = look(workspace, deep=True)
     assert list_faults(found) == {"cache": [part]}
-    assert "The next audit runs their texts again" in found["cache"].message
+    assert "The next audit runs the model on their texts again" in found["cache"].message
     assert list_faults(look(workspace)) == {"damaged files": [part.with_suffix(".unreadable")]}
 
 

@@ -275,11 +275,11 @@ def test_workers_and_a_long_wait_are_reported(monkeypatch, llama) -> None:
     local = LocalPool(monkeypatch, model, paths, timeouts=1)
     assert local.backend.described == "run by 2 workers of a Ray cluster"
     compute(model, TEXTS[:2], paths, lambda: local.backend)
-    assert local.messages[0] == "llama: 2 workers of 1 CPU each in the Ray cluster"
-    assert "finished no shard for 0 minutes" in local.messages[1]
+    assert local.messages[0] == "llama: The Ray cluster runs 2 workers of 1 CPU each."
+    assert "finished no shard of the texts for 0 minutes" in local.messages[1]
     monkeypatch.setattr(ray_backend, "_LIMIT_SECONDS", 0.0)
     slow = LocalPool(monkeypatch, model, paths, timeouts=1)
-    with pytest.raises(ClusterError, match=r"finished no shard for 0 hours.*Repeat the command"):
+    with pytest.raises(ClusterError, match=r"finished no shard of the texts for 0 hours.*Repeat the command"):
         compute(model, TEXTS[2:4], paths, lambda: slow.backend)
     assert slow.backend._pool is None
 

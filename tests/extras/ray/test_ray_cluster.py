@@ -163,7 +163,7 @@ def test_a_killed_worker_and_node_lose_and_duplicate_nothing(tmp_path: Path, fol
             process.kill()
     output = ended(driver)
     assert f"{COUNT} texts: 0 from the cache, {COUNT} computed" in output
-    assert "finished no shard for" in output
+    assert "finished no shard of the texts for" in output
     assert sorted(rows(model, data)) == sorted(set(rows(model, data)))
     here = DataPaths(tmp_path / "here")
     compute(model, texts, here, lambda: open_backend(model, here, "cpu"))
