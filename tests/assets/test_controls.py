@@ -192,7 +192,7 @@ def test_pairs_of_another_control_are_not_applicable_and_cost_no_pass(
         run_job(job, instance, partition_key="known_12|one", selection=[dg.AssetKey(asset)])
         assert read_grid(instance, asset)[1] == set()
     register_partitions(instance, models=["two"])
-    with pytest.raises(DataError, match=r"there are no scores of made_8\|two yet.*select scores"):
+    with pytest.raises(DataError, match=r"there are no scores of made_8\|two yet.*the asset scores"):
         run_job(job, instance, partition_key="made_8|two", selection=[dg.AssetKey("evaluations")])
 
 

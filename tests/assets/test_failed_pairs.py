@@ -282,7 +282,7 @@ def test_the_last_stage_alone_refuses_outdated_scores(
     fail_with(RuntimeError("the device fell off the bus"), 1)
     with pytest.raises(PairsFailedError):
         audit(instance, partition_key=BROKEN.partition)
-    with pytest.raises(DataError, match="with other weights, another start token or older statistics"):
+    with pytest.raises(DataError, match="with other weights, another start token or older token statistics"):
         audit(instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("evaluations")])
 
 

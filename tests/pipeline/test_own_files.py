@@ -144,9 +144,9 @@ def test_equal_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path)
     books, new = shelf(tmp_path / "books", a=ENGLISH, b=GERMAN), shelf(tmp_path / "new", a=ENGLISH, b=GERMAN)
     with pytest.raises(DataError) as raised:
         inspect_user_files(UserFiles((books,), (new,)))
-    assert f"({books}/a.txt = {new}/a.txt)" in str(raised.value)
+    assert f"({books}/a.txt and {new}/a.txt)" in str(raised.value)
     (tmp_path / "rows.jsonl").write_text(f"{json.dumps({'text': 'other'})}\n{json.dumps({'text': GERMAN})}\n")
-    with pytest.raises(DataError, match=r"rows\.jsonl#1 = .*new/b\.txt"):
+    with pytest.raises(DataError, match=r"rows\.jsonl#1 and .*new/b\.txt"):
         inspect_user_files(UserFiles((tmp_path / "rows.jsonl",), (new,)))
 
 

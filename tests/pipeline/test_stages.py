@@ -148,7 +148,7 @@ def test_evaluating_needs_scores_and_scores_of_these_examples(workspace: Workspa
         evaluate_pair(PAIR, model, paths, step("late"))
     workspace.write_benchmarks(made=temporal([8], seed=6))
     workspace.build("made_8")
-    with pytest.raises(DataError, match=r"Run corpus-audit audit --model tiny --benchmark made_8\."):
+    with pytest.raises(DataError, match=r"Compute them again: corpus-audit audit --model tiny --benchmark made_8$"):
         evaluate_pair(PAIR, model, paths, step("late"))
     assert not paths.table("evaluations").exists()
 

@@ -133,7 +133,7 @@ def test_a_damaged_database_is_said_in_one_line(instance: dg.DagsterInstance, wo
             opened.get_dynamic_partitions("model")
             opened.all_instigator_state()
 
-    with pytest.raises(DataError, match=r"storage in .* cannot be read .*file is not a database.* backup") as error:
+    with pytest.raises(DataError, match=r"storage in .* is damaged .*file is not a database.* backup") as error:
         look()
     assert "\n" not in str(error.value)
 

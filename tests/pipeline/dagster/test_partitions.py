@@ -108,7 +108,7 @@ def test_definitions_load_if_nothing_can_be_added_to_the_grid(
     for database in home.rglob("*.db"):
         database.write_text("no database")
     register_configured()
-    assert f"the Dagster storage in {home} cannot be read" in caplog.text
+    assert f"the Dagster storage in {home} is damaged" in caplog.text
     caplog.clear()
     for missing in ("", str(tmp_path / "missing")):
         monkeypatch.setenv("DAGSTER_HOME", missing)
