@@ -241,8 +241,14 @@ ROWS = "base_model.model.model.embed_tokens.weight"
             "has no adapter_model.safetensors. Pickled weights",
         ),
         (lambda folder: os.truncate(folder / WEIGHTS, 100), "the weights of the adapter adapter cannot be read"),
-        (with_tensors(lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))), "1 tensors are missing or unexpected"),
-        (with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))), "1 tensors are missing or unexpected"),
+        (
+            with_tensors(lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))),
+            "1 tensor(s) of the adapter are missing or unexpected",
+        ),
+        (
+            with_tensors(lambda all_of_it: all_of_it.update(more=torch.zeros(1))),
+            "1 tensor(s) of the adapter are missing or unexpected",
+        ),
         (with_config(r=8), "does not fit its base"),
         (with_config(target_modules=["no_such"]), "does not fit its base"),
         (with_config(peft_type="NO_SUCH"), "of the type 'NO_SUCH' (peft_type), which peft"),
