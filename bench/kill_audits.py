@@ -362,9 +362,7 @@ class KillTest:
             services, address = start_services(self.site)
             try:
                 worker = self.wait_for_process(self.launch(address, moment.model))
-                wait_for(
-                    lambda before=before: len(self.list_parts()) > len(before) + 3 or None, "the run writes no parts"
-                )  # type: ignore[misc]
+                wait_for(lambda before=before: len(self.list_parts()) > len(before) + 3 or None, "no parts are written")  # type: ignore[misc]
                 moment.during = self.describe_latest_run()
                 everything = [*psutil.Process(services.pid).children(recursive=True), psutil.Process(services.pid)]
                 for one in [worker, *everything]:
