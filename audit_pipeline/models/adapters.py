@@ -127,7 +127,7 @@ def _attach_adapter(base: Any, model: TokenizedModel, folder: Path, device: str)
     wrong = [*loaded.unexpected_keys, *loaded.missing_keys]
     if wrong:
         raise ModelError(
-            f"{misfit}: {len(wrong)} of the adapter's tensors are missing or unexpected, for example {wrong[0]}. Name "
+            f"{misfit}: {len(wrong)} tensor(s) of the adapter are missing or unexpected, for example {wrong[0]}. Name "
             "the base model that the adapter was trained on."
         )
     # Warnings about deprecated calls concern developers. Unknown settings have been checked before.

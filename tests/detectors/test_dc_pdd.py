@@ -100,7 +100,7 @@ def test_a_token_outside_the_table_fails_and_is_named(text_statistics: Make, tok
     assert [outcome.status for outcome in outcomes] == ["failed", "failed"]
     assert (
         outcomes[0].reason
-        == f"token {token} is not in the frequency table, which ends at 2. Rebuild token_frequencies."
+        == f"token {token} is not in the frequency table, which ends at token 2. Rebuild token_frequencies."
     )
 
 

@@ -233,11 +233,11 @@ ROWS = "base_model.model.model.embed_tokens.weight"
         (lambda folder: os.truncate(folder / WEIGHTS, 100), "the weights of the adapter adapter cannot be read"),
         (
             partial(change_tensors, change=lambda all_of_it: all_of_it.pop(next(iter(all_of_it)))),
-            "1 tensors are missing or unexpected",
+            "1 tensor(s) of the adapter are missing or unexpected",
         ),
         (
             partial(change_tensors, change=lambda all_of_it: all_of_it.update(more=torch.zeros(1))),
-            "1 tensors are missing or unexpected",
+            "1 tensor(s) of the adapter are missing or unexpected",
         ),
         (partial(change_config, r=8), "does not fit its base"),
         (partial(change_config, target_modules=["no_such"]), "does not fit its base"),

@@ -103,7 +103,7 @@ def repeat_header_key(folder: Path) -> None:
         (
             False,
             lambda folder: (folder / "model.safetensors").rename(folder / "model.fp16.safetensors"),
-            "but model.fp16.safetensors",
+            "not from model.fp16.safetensors",
         ),
         (False, copy_file("model.safetensors", "0000100_adapters.safetensors"), "contains an adapter"),
         (

@@ -118,7 +118,7 @@ def test_the_cost_is_known_before_a_model_runs(tiny, tmp_path):
     with pytest.raises(DataError, match=r"2 texts have no cached top-k tokens of llama. Run the model"):
         fresh.propose(texts, 5, 0)
     compute(model, texts, DataPaths(tmp_path), lambda: forward, kinds=("base", "topk"))
-    assert "no pass" in fresh.describe_cost(texts, 5)
+    assert "reads no tokens" in fresh.describe_cost(texts, 5)
 
 
 class WordTokenizer:

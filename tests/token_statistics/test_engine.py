@@ -45,11 +45,11 @@ def test_environment_variables_supply_missing_arguments(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"CORPUS_AUDIT_ENGINE": "dask"}, r"CORPUS_AUDIT_ENGINE .* is 'dask'. Use in_process or ray"),
-        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "0"}, "CORPUS_AUDIT_WORKERS .* is '0'. Use a whole"),
+        ({"CORPUS_AUDIT_ENGINE": "dask"}, r"CORPUS_AUDIT_ENGINE\) is 'dask'. Use in_process or ray"),
+        ({"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "0"}, r"CORPUS_AUDIT_WORKERS\) is '0'. Use a whole"),
         (
             {"CORPUS_AUDIT_ENGINE": "ray", "CORPUS_AUDIT_WORKERS": "two"},
-            "CORPUS_AUDIT_WORKERS .* is 'two'. Use a whole",
+            r"CORPUS_AUDIT_WORKERS\) is 'two'. Use a whole",
         ),
     ],
 )

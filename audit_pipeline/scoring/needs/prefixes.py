@@ -268,7 +268,7 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
         prefix = self._prefixes[n_shots, join]
         if prefixed_texts.has_room(self._model, prefix, tokens):
             return UnmetNeed("the model has not been run on the text after the prefix. Run the model again.")
-        hint = "no shorter prefix fits, either"
+        hint = "no shorter prefix fits"
         for n in range(n_shots - 1, 0, -1):
             if prefixed_texts.has_room(self._model, self._encode_shots(n, join), tokens):
                 hint = f"a prefix of {n} text(s) would fit"
