@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +43,8 @@ def test_everybody_in_the_bibliography_is_cited() -> None:
     everything = "\n".join(text for _, text in files())
     authors = [re.split(r" et al\.| and |, | (?=\d)", one)[0] for one in entries()]
     assert len(authors) > 30
-    assert [author for author in authors if not re.search(rf"\b{author}\b", everything)] == []
+    # A pattern that starts with its literal is found twenty times as fast as one that starts with a word boundary.
+    assert [author for author in authors if not re.search(rf"{author}(?<!\w{author})\b", everything)] == []
 
 
 def test_every_link_of_the_documentation_leads_to_a_file() -> None:
@@ -69,12 +71,17 @@ ASIDE = re.compile(r"\(([a-z_/., ]+)\)")
 ROLE = re.compile(r":(?:func|class|meth|data|attr|mod|exc):`~?(?:\w+\.)*(\w+)`")
 
 
-def test_docstrings_name_only_files_and_names_that_exist() -> None:
+@cache
+def parse_product() -> Mapping[Path, Sequence[ast.AST]]:
+    """Return all nodes of each module. The two tests of names share them."""
     modules = [path for top in ("audit_pipeline", "assets", "corpus_audit") for path in (ROOT / top).rglob("*.py")]
-    trees = {path.relative_to(ROOT): ast.parse(path.read_text()) for path in modules}
-    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    return {path.relative_to(ROOT): list(ast.walk(ast.parse(path.read_text()))) for path in modules}
+
+
+def test_docstrings_name_only_files_and_names_that_exist() -> None:
+    nodes = [(path, node) for path, of_module in parse_product().items() for node in of_module]
     names = {getattr(node, "name", getattr(node, "id", None)) for _, node in nodes}
-    names |= {path.stem for path in modules}
+    names |= {path.stem for path in parse_product()}
     kept = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     ends = {"/".join(path.split("/")[-depth:]) for path in kept for depth in range(1, path.count("/") + 2)}
     texts = [
@@ -97,25 +104,12 @@ BACKTICKS = re.compile(r"``([A-Za-z_]\w*(?:\.\w+)*)``")
 
 
 def test_names_in_backticks_exist_in_the_code_or_the_configuration() -> None:
-
-    def _list_names(tree: ast.Module, docstrings: set[str]) -> Iterator[str]:
-        """Yield the identifiers of a module and the words of its strings, which include columns and keys."""
-        for node in ast.walk(tree):
-            for field in ("name", "id", "attr", "arg", "asname", "module"):
-                value = getattr(node, field, None)
-                if isinstance(value, str):
-                    yield from value.split(".")
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip() not in docstrings:
-                yield from re.findall(r"\w+", node.value)
-
     docstrings: list[tuple[Path, str]] = []
     names: set[str] = set()
-    for top in ("audit_pipeline", "assets", "corpus_audit"):
-        for path in (ROOT / top).rglob("*.py"):
-            tree = ast.parse(path.read_text())
-            texts = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, DOCUMENTED)]
-            docstrings += [(path.relative_to(ROOT), text) for text in texts]
-            names |= {path.stem, *_list_names(tree, set(texts))}
+    for path, nodes in parse_product().items():
+        texts = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, DOCUMENTED)]
+        docstrings += [(path, text) for text in texts]
+        names |= {path.stem, *_list_names(nodes, set(texts))}
     for top in ("audit_pipeline", "config"):
         for path in (ROOT / top).rglob("*.*"):
             if path.suffix in {".sql", ".yaml", ".j2"}:
@@ -126,3 +120,19 @@ def test_names_in_backticks_exist_in_the_code_or_the_configuration() -> None:
 
 
 DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+
+
+@cache
+def _list_name_fields(kind: type[ast.AST]) -> Sequence[str]:
+    return [field for field in kind._fields if field in {"name", "id", "attr", "arg", "asname", "module"}]
+
+
+def _list_names(nodes: Sequence[ast.AST], docstrings: set[str]) -> Iterator[str]:
+    """Yield the identifiers of a module and the words of its strings, which include columns and keys."""
+    for node in nodes:
+        for field in _list_name_fields(type(node)):
+            value = getattr(node, field)
+            if isinstance(value, str):
+                yield from value.split(".")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.strip() not in docstrings:
+            yield from re.findall(r"\w+", node.value)

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -70,9 +70,9 @@ WALLS = {
 }
 
 
-def imported(tree: ast.Module, module: Path) -> Iterator[str]:
-    """Every module that a file imports, at its top or inside a function, relative imports resolved."""
-    for node in ast.walk(tree):
+def imported(nodes: Iterable[ast.AST], module: Path) -> Iterator[str]:
+    """Yield every module that a file imports, at its top or inside a function. Relative imports are resolved."""
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -84,14 +84,27 @@ def imported(tree: ast.Module, module: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_trees() -> Iterator[None]:
+    """Forget the syntax trees after this module: more than a million objects slow down every garbage collection."""
+    yield
+    for function in (parse, list_nodes, names_imported_by):
+        function.cache_clear()
+
+
 @cache
 def parse(module: Path) -> ast.Module:
     return ast.parse((ROOT / module).read_text(encoding="utf-8"))
 
 
 @cache
+def list_nodes(module: Path) -> Sequence[ast.AST]:
+    return list(ast.walk(parse(module)))
+
+
+@cache
 def names_imported_by(module: Path) -> frozenset[str]:
-    return frozenset(imported(parse(module), module))
+    return frozenset(imported(list_nodes(module), module))
 
 
 def module_name(path: Path) -> str:
@@ -122,7 +135,7 @@ def has_commands(path: Path) -> bool:
 
 def test_the_rule_sees_every_form_of_import() -> None:
     source = "import dagster as d\nfrom dagster.core import x\ndef f():\n    from ..pipeline import removal\n"
-    names = set(imported(ast.parse(source), Path("audit_pipeline/detectors/loss.py")))
+    names = set(imported(ast.walk(ast.parse(source)), Path("audit_pipeline/detectors/loss.py")))
     assert {"dagster", "dagster.core", "audit_pipeline.pipeline", "audit_pipeline.pipeline.removal"} <= names
 
 
@@ -142,9 +155,7 @@ def test_no_files_of_back_ends_and_of_the_pipeline_import_each_other_in_a_circle
     paths = [path for room in rooms for path in modules_of(room)]
     paths += [path for path in MODULES if path.parts[0] == "assets"]
     files = {module_name(path): path for path in paths}
-    graph = {
-        name: {one for one in imported(parse(path), path) if one in known} - {name} for name, path in files.items()
-    }
+    graph = {name: {one for one in names_imported_by(path) if one in known} - {name} for name, path in files.items()}
     TopologicalSorter(graph).prepare()
 
 
@@ -181,7 +192,7 @@ def test_where_a_model_is_run_is_asked_of_its_host_outside_the_rooms_of_back_end
     asked = {
         f"{module}:{node.lineno}"
         for module in others
-        for node in ast.walk(parse(module))
+        for node in list_nodes(module)
         if isinstance(node, ast.Attribute) and node.attr == "endpoint"
         # Other things of that name: a file's path, the index of packages.
         if ast.unparse(node) not in {"paths.endpoint", "index.endpoint"}
@@ -230,7 +241,7 @@ def test_what_is_up_to_date_is_what_the_plan_says() -> None:
     by_themselves = {
         (module.as_posix(), node.name)
         for module in MODULES
-        for node in ast.walk(parse(module))
+        for node in list_nodes(module)
         if isinstance(node, ast.FunctionDef) and DECIDES.search(node.name)
         if not {"plan", "plan_quickly"} & {ast.unparse(one.func).rpartition(".")[2] for one in calls_in(node)}
     }
@@ -271,7 +282,7 @@ def test_no_asset_computes_so_none_is_long() -> None:
         (module.stem, node.name)
         for module in MODULES
         if module.parts[0] == "assets"
-        for node in ast.walk(parse(module))
+        for node in list_nodes(module)
         if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
         if node.end_lineno - node.lineno + 1 > MOST_LINES_OF_AN_ASSET
     }
@@ -294,7 +305,7 @@ def test_paths_under_data_are_built_in_one_module() -> None:
     built = [
         f"{module}:{node.lineno}: {node.value!r}"
         for module in elsewhere
-        for node in ast.walk(parse(module))
+        for node in list_nodes(module)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant)
         for node in [node.right]
         if node.value in DATA_FOLDERS or str(node.value).startswith(("kind=", "model=", "run_id=", "partition="))
@@ -302,7 +313,7 @@ def test_paths_under_data_are_built_in_one_module() -> None:
     reads_the_variable = [
         str(module)
         for module in elsewhere
-        for node in ast.walk(parse(module))
+        for node in list_nodes(module)
         if isinstance(node, ast.Subscript | ast.Call)
         and "environ" in ast.unparse(node)
         and "'CORPUS_AUDIT_DATA'" in ast.unparse(node)

@@ -26,7 +26,7 @@ from audit_pipeline.store.duckdb_connections import hide_progress_bar, open_in_m
 from audit_pipeline.store.files import hold_lock
 from audit_pipeline.store.ledger import read_ledger
 from audit_pipeline.store.paths import DataPaths, config_dir, make_private
-from audit_pipeline.tables import COVERAGE
+from audit_pipeline.tables import COVERAGE, KEYS
 from audit_pipeline.tables.sql import build_column_expressions, build_key_sql, quote_identifier, quote_literal
 from audit_pipeline.tables.table import Table
 from audit_pipeline.warehouse.non_parquet_rows import UpToDate, insert_rows, load_json_and_config_rows, load_ledger
@@ -149,10 +149,9 @@ def _fill_file(
             reasons = dict(map(attrgetter("path", "reason"), left_out))
             fill_derived_tables(connection, files.explained, files.missing, ledger.entries, reasons, paths)
             insert_rows(connection, COVERAGE, build_coverage(connection))
-            doubled = fill_keys_table(connection, tables)
-            rows = {}
-            for table in tables:
-                rows[table.name] = len(connection.table(table.name))
+            rows = _count_rows(connection, tables)
+            doubled = fill_keys_table(connection, tables, rows)
+            rows[KEYS.name] = len(tables)
             connection.execute("CHECKPOINT")
         replaced = files.find_replaced_file()
         if replaced is None:
@@ -169,6 +168,13 @@ def _fill_file(
         f"the warehouse could not be built: runs replaced {replaced} during each of {MAX_ATTEMPTS} attempts. Wait "
         "until the runs have ended, and run: corpus-audit report"
     )
+
+
+def _count_rows(connection: duckdb.DuckDBPyConnection, tables: Sequence[Table]) -> dict[str, int]:
+    """Return the number of rows of each table, by one statement, because each statement takes a millisecond or two."""
+    counts = " UNION ALL ".join(f"SELECT '{table.name}', count(*) FROM {table.name}" for table in tables)  # noqa: S608 - declared names
+    found = dict(connection.execute(counts).fetchall())
+    return {table.name: found[table.name] for table in tables}
 
 
 @cache

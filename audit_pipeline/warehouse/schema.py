@@ -187,8 +187,15 @@ def fill_derived_tables(
         connection.execute(_read_sql("fills", derived.name))
 
 
-def fill_keys_table(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> Mapping[str, int]:
+def fill_keys_table(
+    connection: duckdb.DuckDBPyConnection, tables: Iterable[Table], rows: Mapping[str, int]
+) -> Mapping[str, int]:
     """Fill the table ``keys``, which describes the key of each table.
+
+    Args:
+        connection: The connection to the new warehouse.
+        tables: All tables.
+        rows: The number of rows of each table. Tables with fewer than two rows are not searched for duplicates.
 
     Returns:
         The number of duplicate rows, for each table that has duplicate rows.
@@ -199,13 +206,13 @@ def fill_keys_table(connection: duckdb.DuckDBPyConnection, tables: Iterable[Tabl
         key = table_sql.build_key_sql(table)
         # Counting by hash takes a third of the time of counting by value. If it finds duplicates, the values are
         # counted, because hashes may collide.
-        if not table_sql.is_key_enforced(table) and _count_doubled(connection, table, f"hash({key})"):
+        is_searched = rows[table.name] > 1 and not table_sql.is_key_enforced(table)
+        if is_searched and _count_doubled(connection, table, f"hash({key})"):
             doubled[table.name] = _count_doubled(connection, table, f"row({key})")
         keys.append([table.name, ", ".join(table.key), table_sql.is_key_enforced(table), doubled.get(table.name, 0)])
-    connection.begin()
-    connection.executemany("INSERT INTO keys VALUES (?, ?, ?, ?)", keys)
-    connection.commit()
-    return {name: rows for name, rows in doubled.items() if rows}
+    columns = [list(column) for column in zip(*keys, strict=True)]
+    connection.execute("INSERT INTO keys SELECT unnest(?), unnest(?), unnest(?), unnest(?)", columns)
+    return {name: n_rows for name, n_rows in doubled.items() if n_rows}
 
 
 def _count_doubled(connection: duckdb.DuckDBPyConnection, table: Table, key: str) -> int:

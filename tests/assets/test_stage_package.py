@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from installed_example import STAGE_EXAMPLE, command_with, evaluated_with, install
+from installed_example import STAGE_EXAMPLE, command_with, evaluated_with, install, run_with
 from made_workspace import Workspace
 
 from audit_pipeline.pipeline.registry import STAGES
@@ -101,7 +101,10 @@ def test_an_audit_makes_the_asset_and_every_command_includes_it(built: Workspace
 def test_an_asset_with_other_partitions_than_its_job_is_skipped(site: Path) -> None:
     module = site / "group_means_example" / "asset.py"
     module.write_text(module.read_text().replace("partitions=PAIR,", 'partitions=("benchmark",),'), encoding="utf-8")
-    done = command_with(site, "audit", "--model", "one", "--benchmark", "made_8", "--dry-run")
+    keys = "sorted(key.to_user_string() for key in d.resolve_asset_graph().get_all_asset_keys())"
+    done = run_with(site, "-c", f"{DEFINITIONS}print(*{keys})", PYTHONWARNINGS="default")
     assert done.returncode == 0, done.stderr
+    assert "scores" in done.stdout.split()
+    assert "group_means" not in done.stdout.split()
     [line] = [line for line in done.stderr.splitlines() if "is skipped" in line]
     assert "(its partitions are ('benchmark',), but its job audit_pairs has the partitions" in line

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
-from quick import empty_pictures, few_detectors, kept_garbage
+from quick import empty_pictures, kept_garbage
 from tiny_models import single_threaded
 
 
@@ -27,13 +27,7 @@ def audited_root(
 ) -> Iterator[tuple[Path, Result]]:
     """Return the folder and the output of a workspace after one audit. Tests must not change it."""
     with quick_folder(tmp_path_factory.mktemp("audited")) as folder:
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            single_threaded(),
-            few_detectors(),
-            empty_pictures(),
-            kept_garbage(),
-        ):
+        with pytest.MonkeyPatch.context() as patch, single_threaded(), empty_pictures(), kept_garbage():
             made = make_workspace(folder / "made", patch, tiny=tiny_folder("llama"))
             made.write_benchmarks(made=temporal([8, 12]), other=temporal([10]))
             made.hold(*made_documents(2, 40))

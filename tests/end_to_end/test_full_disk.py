@@ -17,7 +17,15 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from live_workspace import LiveWorkspace, family, make
-from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import (
+    COLLECTIONS,
+    Workspace,
+    enter_workspace,
+    made_documents,
+    make_workspace,
+    quick_folder,
+    temporal,
+)
 from tiny_models import forward_of, save_model
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
@@ -91,16 +99,16 @@ class Stages:
 
 def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]:
     """Return every current number of a model by its key."""
-    found: dict[tuple[str, ...], float | None] = {}
-    for of, value, view in (
-        ("example_id", "score", "current_scores"),
-        ("metric", "value", "current_evaluations"),
-        ("metric || ' low'", "ci_low", "current_evaluations"),
-    ):
-        sql = f"SELECT {of} AS what, detector, parameters, {value} AS value FROM {view} WHERE model = '{model}'"
-        for row in query_warehouse(paths.warehouse, sql).to_pylist():
-            found[row["what"], row["detector"], row["parameters"]] = row["value"]
-    return found
+    statements = [
+        f"SELECT {key} AS what, detector, parameters, {value} AS value FROM {view} WHERE model = '{model}'"
+        for key, value, view in (
+            ("example_id", "score", "current_scores"),
+            ("metric", "value", "current_evaluations"),
+            ("metric || ' low'", "ci_low", "current_evaluations"),
+        )
+    ]
+    rows = query_warehouse(paths.warehouse, " UNION ALL ".join(statements)).to_pylist()
+    return {(row["what"], row["detector"], row["parameters"]): row["value"] for row in rows}
 
 
 LAST_KIND = "renyi"
@@ -145,7 +153,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
         models = {name: save_model(folder / name, "llama", seed=seed) for seed, name in enumerate(("first", "second"))}
         made = make_workspace(folder / "made", monkeypatch, **models)
         made.write_benchmarks(made=temporal([8], windows_per_document=1))
-        made.fetch(*made_documents(1, 60))
+        made.fetch(*made_documents(1, 60, COLLECTIONS[:2]))
         made.build(BENCHMARK)
         yield made
 

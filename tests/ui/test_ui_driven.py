@@ -13,7 +13,7 @@ import pytest
 DRIVE = Path(__file__).with_name("drive_ui.py")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = "10"
-"""The machine may be slow or at other work: .ci/run runs this test beside the demo and the tutorials."""
+"""The factor of every timeout. The machine may be slow, and .ci/run runs the demo and the tutorials beside it."""
 
 
 @pytest.mark.browser
