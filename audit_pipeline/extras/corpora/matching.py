@@ -23,8 +23,8 @@ from audit_pipeline.extras.corpora.text_index import MAX_POSITIONS, FoundPassage
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words
 
 _HELD_CHARACTERS = 1 << 17
-"""Minimum number of characters of the short documents in a block. The arrays of a block fit into a processor's cache, and
-a document outside ASCII, which takes longer, shares its block with few documents."""
+"""Minimum number of characters of the short documents in a block. The arrays of such a block fit into a processor's
+cache. A document outside ASCII, which takes longer, shares its block with few documents."""
 _CONTEXT = 120
 """Characters that are read before and after a passage for its context."""
 _CONTEXT_WORDS = 12
@@ -150,8 +150,8 @@ class Matcher:
         """Return all pairs of a hit and a word of the texts at which the same run begins.
 
         Returns:
-            The indices of the hits in ``runs`` and the indices of the words in ``places`` of the index, two int64 arrays
-            of shape (n_pairs,).
+            The indices of the hits in ``runs``, and the indices of the words in ``places`` of the index. They are two
+            int64 arrays of shape (n_pairs,).
         """
         copies = self._index.first[runs + 1] - self._index.first[runs]
         hit = np.repeat(np.arange(len(runs)), copies)
