@@ -208,8 +208,13 @@ def build_comparison_key(text: str) -> str:
     The key holds the words of :func:`level_words` without blanks, because line wrapping can cut words and Chinese has
     no blanks. Separators between two digits and minus signs remain: 1.5 is not 15.
     """
-    normalised = _SIGN.sub("−", normalise_text(text))
-    parts = _BETWEEN_DIGITS.split(normalised)
+    normalised = normalise_text(text)
+    # The simpler patterns exclude most texts in less time.
+    if _DASH_AND_DIGIT.search(normalised) is not None:
+        normalised = _SIGN.sub("−", normalised)
+    parts = [normalised]
+    if _SEPARATED_DIGITS.search(normalised) is not None:
+        parts = _BETWEEN_DIGITS.split(normalised)
     pieces = []
     for position, part in enumerate(parts):
         # The pattern has one group, so every second part is a separator.
@@ -221,6 +226,8 @@ def build_comparison_key(text: str) -> str:
 
 
 _SIGN = re.compile(r"(?<!\w)[-‐‑–](?=\d)")
+_DASH_AND_DIGIT = re.compile(r"[-‐‑–]\d")
+_SEPARATED_DIGITS = re.compile(r"\d[^\w]+\d")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)([^\w]+)(?=\d)")
 _COUNTED = ("L", "M", "N", "Sm", "Sc", "So")
 """Prefixes of the Unicode categories of word characters. Accents alone (Sk) are excluded: they serve as quotes."""
