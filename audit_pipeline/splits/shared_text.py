@@ -148,7 +148,6 @@ def find_texts_on_both_sides(
         split: A function that splits a text into words.
         build_key: A function that returns the key of a text. The default is :func:`build_comparison_key`.
     """
-    normalised = list(map(normalise_text, texts))
     compute_key = build_key or build_comparison_key
     keys = []
     for text, digest in zip(texts, digests, strict=True):
@@ -159,10 +158,18 @@ def find_texts_on_both_sides(
         if key and label is not None and labels[first_places.setdefault(key, place)] != label:
             contradicting.add(key)
     # Near-duplicates of one text are near-duplicates of all equal texts. So only the first of equal texts is compared.
-    chosen = [place for key, place in first_places.items() if key not in contradicting and normalised[place]]
-    if len(chosen) > MAX_COMPARED:
-        chosen = []
-    for pair in find_near_duplicates([normalised[place] for place in chosen], threshold, split=split):
+    chosen: list[int] = []
+    compared: list[str] = []
+    for key, place in first_places.items():
+        normalised = "" if key in contradicting else normalise_text(texts[place])
+        if normalised:
+            chosen.append(place)
+            compared.append(normalised)
+        if len(chosen) > MAX_COMPARED:
+            chosen = []
+            compared = []
+            break
+    for pair in find_near_duplicates(compared, threshold, split=split):
         place = chosen[pair.first]
         other_place = chosen[pair.second]
         if labels[place] != labels[other_place]:
@@ -201,8 +208,13 @@ def build_comparison_key(text: str) -> str:
     The key consists of the words of :func:`normalise_words` without blanks, because line wrapping can cut words and
     Chinese has no blanks. Separators between two digits and minus signs remain, so that 1.5 is not 15.
     """
-    normalised = _SIGN.sub("−", normalise_text(text))
-    parts = _BETWEEN_DIGITS.split(normalised)
+    normalised = normalise_text(text)
+    # The simpler patterns exclude most texts in less time.
+    if _DASH_AND_DIGIT.search(normalised) is not None:
+        normalised = _SIGN.sub("−", normalised)
+    parts = [normalised]
+    if _SEPARATED_DIGITS.search(normalised) is not None:
+        parts = _BETWEEN_DIGITS.split(normalised)
     pieces = []
     for position, part in enumerate(parts):
         # The pattern has one group, so every second part is a separator.
@@ -214,15 +226,27 @@ def build_comparison_key(text: str) -> str:
 
 
 _SIGN = re.compile(r"(?<!\w)[-‐‑–](?=\d)")
+_DASH_AND_DIGIT = re.compile(r"[-‐‑–]\d")
+_SEPARATED_DIGITS = re.compile(r"\d[^\w]+\d")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)([^\w]+)(?=\d)")
 _COUNTED = ("L", "M", "N", "Sm", "Sc", "So")
 """Prefixes of the Unicode categories of word characters. Accents alone (Sk) are excluded: they serve as quotes."""
 
 
+class _BlankTable(dict[int, str | int]):
+    """A table for ``str.translate`` that looks up the category of each character once per process."""
+
+    def __missing__(self, point: int) -> str | int:
+        is_counted = unicodedata.category(chr(point)).startswith(_COUNTED)
+        self[point] = point if is_counted else " "
+        return self[point]
+
+
+_BLANKS = _BlankTable()
+
+
 def _replace_punctuation_by_blanks(text: str) -> str:
-    # A text has few distinct characters, so each category is looked up once per distinct character.
-    blanks = {ord(letter): " " for letter in set(text) if not unicodedata.category(letter).startswith(_COUNTED)}
-    return text.translate(blanks)
+    return text.translate(_BLANKS)
 
 
 def _normalise_separator(separator: str) -> str:

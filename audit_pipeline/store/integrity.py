@@ -175,11 +175,15 @@ def _values_to_canonical_json(column: pa.Array) -> pa.Array:
     """Convert each value to canonical JSON. Repeated texts and dates are converted once."""
     if pa.types.is_nested(column.type):
         return pa.array([canonical_json(_to_json_value(value)) for value in column.to_pylist()], pa.large_string())
-    is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-    if is_number or pa.types.is_boolean(column.type):
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        # JSON and Arrow write whole numbers, true and false alike.
+        return pc.fill_null(column.cast(pa.large_string()), "null")
+    if pa.types.is_floating(column.type):
         return pa.array(each_to_canonical_json(column.to_pylist()), pa.large_string())
     distinct = column.dictionary_encode(null_encoding="encode")
-    values = map(_to_json_value, distinct.dictionary.to_pylist())
+    values: Iterable[object] = distinct.dictionary.to_pylist()
+    if not pa.types.is_string(column.type):
+        values = map(_to_json_value, values)
     return pa.array(each_to_canonical_json(values), pa.large_string()).take(distinct.indices)
 
 

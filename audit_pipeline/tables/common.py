@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from audit_pipeline.tables.table import Column, Order, Table, boolean, choice, double, fraction, string
 
@@ -15,6 +16,8 @@ _JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":
 # JSON escapes line breaks in strings, so a line break is a safe separator of values.
 _JSON_LINES = json.JSONEncoder(ensure_ascii=False, separators=("\n", ":"), allow_nan=False)
 _ITEMS_AT_ONCE = 1024
+_UNCHANGED_TYPES = frozenset((str, int, bool, type(None)))
+"""The types of values that canonical JSON does not change. A list of them needs no look at each value."""
 
 
 def canonical_json(value: object) -> str:
@@ -30,7 +33,7 @@ def each_to_canonical_json(values: Iterable[object]) -> list[str]:
 
     All values are encoded in one call, which is faster than one call per value.
     """
-    rounded = list(map(_canonical, values))
+    rounded = _canonical_items(list(values))
     if not rounded:
         return []
     return _JSON_LINES.encode(rounded)[1:-1].split("\n")
@@ -45,8 +48,14 @@ def _canonical(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
+        return _canonical_items(value)
     return value
+
+
+def _canonical_items(values: list[Any] | tuple[Any, ...]) -> Sequence[object]:
+    if _UNCHANGED_TYPES.issuperset(map(type, values)):
+        return values
+    return list(map(_canonical, values))
 
 
 def digest(*parts: object) -> str:

@@ -147,7 +147,13 @@ def _fill_gaps(text: Hashes, document: Hashes, place_of_word: Places, places: Pl
 
     ``places`` and ``words`` are the positions of the chain's words in the document and in the text.
     """
-    gaps = np.flatnonzero((words[1:] - words[:-1] > 1) & (places[1:] - places[:-1] > 1))
+    word_steps = words[1:] - words[:-1]
+    place_steps = places[1:] - places[:-1]
+    gaps = np.flatnonzero((word_steps > 1) & (place_steps > 1))
+    # Most gaps are a single replaced word, which needs no search.
+    is_single = (word_steps[gaps] == 2) & (place_steps[gaps] == 2)
+    is_equal = text[words[gaps] + 1] == document[places[gaps] + 1]
+    gaps = gaps[is_equal | ~is_single]
     for gap in gaps.tolist():
         word = int(words[gap]) + 1
         place = int(places[gap]) + 1

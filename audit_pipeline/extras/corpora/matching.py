@@ -23,8 +23,8 @@ from audit_pipeline.extras.corpora.text_index import MAX_POSITIONS, FoundPassage
 from audit_pipeline.extras.corpora.word_hashes import Hashes, Places, Words
 
 _HELD_CHARACTERS = 1 << 17
-"""Minimum number of characters of the short documents in a block. The arrays of a block fit into a processor's cache,
-and a document outside ASCII, which takes longer, shares its block with few documents."""
+"""Minimum number of characters of the short documents in a block. The arrays of such a block fit into a processor's
+cache. A document outside ASCII, which takes longer, shares its block with few documents."""
 _CONTEXT = 120
 """Characters that are read before and after a passage for its context."""
 _CONTEXT_WORDS = 12
@@ -130,7 +130,8 @@ class Matcher:
             document: Index of each run's document, int64 array of shape (n_hits,).
             words: The words of all documents.
         """
-        hit, word = self._expand(runs)
+        hit, at = self._expand(runs)
+        word = self._index.places[at]
         order = np.lexsort((word, places[hit] - word))
         hit = hit[order]
         word = word[order]
@@ -149,12 +150,13 @@ class Matcher:
         """Return all pairs of a hit and a word of the texts at which the same run begins.
 
         Returns:
-            The indices of the hits in ``runs`` and the indices of the words, two int64 arrays of shape (n_pairs,).
+            The indices of the hits in ``runs``, and the indices of the words in ``places`` of the index. They are two
+            int64 arrays of shape (n_pairs,).
         """
         copies = self._index.first[runs + 1] - self._index.first[runs]
         hit = np.repeat(np.arange(len(runs)), copies)
         within = np.arange(len(hit)) - np.repeat(np.cumsum(copies) - copies, copies)
-        return hit, self._index.places[self._index.first[runs][hit] + within]
+        return hit, self._index.first[runs][hit] + within
 
     def _align(
         self,
@@ -174,8 +176,9 @@ class Matcher:
         assert self._evidence is not None
         index = self._index
         n_texts = len(index.first_word) - 1
-        hit, word = self._keep_candidates(runs, document)
-        key = document[hit] * n_texts + index.find_texts(word)
+        hit, at = self._keep_candidates(runs, document)
+        key = document[hit] * n_texts + index.texts_of_places[at]
+        word = index.places[at]
         order = np.lexsort((word, key))
         key = key[order]
         word = word[order]
@@ -198,25 +201,27 @@ class Matcher:
         return copies
 
     def _keep_candidates(self, runs: Places, document: Places) -> tuple[Places, Places]:
-        """Return the pairs of a hit and a word, for those pairs of document and text that have enough seeds.
+        """Return the pairs of a hit and a word for those pairs of document and text that have enough seeds.
 
         The arguments are as in ``_find_passages``, and the result is as in ``_expand``. A run can occur often in a
         document. So seeds are counted over the distinct runs of each document first.
         """
-        n_texts = len(self._index.first_word) - 1
-        n_runs = len(self._index.runs)
-        distinct = np.unique(document * n_runs + runs)
-        number, word = self._expand(distinct % n_runs)
-        # A word begins a single run. So each pair of a distinct run and a word is another seed.
-        keys, seeds = np.unique(
-            (distinct // n_runs)[number] * n_texts + self._index.find_texts(word), return_counts=True
-        )
+        index = self._index
+        n_texts = len(index.first_word) - 1
+        n_runs = len(index.runs)
+        n_documents = int(document.max(initial=0)) + 1
+        pair_document, pair_run = np.divmod(np.unique(document * n_runs + runs), n_runs)
+        number, at = self._expand(pair_run)
+        # A word begins a single run. So each position of a distinct run is another seed.
+        keys, seeds = np.unique(pair_document[number] * n_texts + index.texts_of_places[at], return_counts=True)
         keys = keys[seeds >= self._min_seeds[keys % n_texts]]
-        in_candidate_document = np.flatnonzero(np.isin(document, keys // n_texts))
-        hit, word = self._expand(runs[in_candidate_document])
-        hit = in_candidate_document[hit]
-        is_candidate = np.isin(document[hit] * n_texts + self._index.find_texts(word), keys)
-        return hit[is_candidate], word[is_candidate]
+        has_candidate = np.zeros(n_documents, np.bool_)
+        has_candidate[keys // n_texts] = True
+        remaining = np.flatnonzero(has_candidate[document])
+        hit, at = self._expand(runs[remaining])
+        hit = remaining[hit]
+        is_candidate = np.isin(document[hit] * n_texts + index.texts_of_places[at], keys)
+        return hit[is_candidate], at[is_candidate]
 
     def _describe_copies(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -386,6 +387,11 @@ class TextIndex:
     first_word: Places
     starts: Offsets
     ends: Offsets
+
+    @cached_property
+    def texts_of_places(self) -> npt.NDArray[np.int32]:
+        """Return the index of each position's text, int32 array with the shape of ``places``."""
+        return self.find_texts(self.places).astype(np.int32)
 
     def find_texts(self, words: Places) -> Places:
         """Return the index of each word's text."""

@@ -292,7 +292,8 @@ def _build_row(file: file_bytes.InputFile, index: int, header: Sequence[str], re
         return Skipped(location, index, reason)
     if len(record.fields) != len(header):
         return Skipped(location, index, f"has {len(record.fields)} fields, but the header has {len(header)}")
-    if any(map(explain_invalid_unicode, record.fields)):
+    # ASCII is always valid, and testing the joined fields takes a tenth of the time of testing each field.
+    if not "".join(record.fields).isascii() and any(map(explain_invalid_unicode, record.fields)):
         return Skipped(location, index, "invalid UTF-8")
     return Row(location, index, {name: field for name, field in zip(header, record.fields, strict=True) if name})
 

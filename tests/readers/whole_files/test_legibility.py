@@ -16,7 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.readers.whole_files.legibility import MIN_CHARACTERS, explain_illegible
+from audit_pipeline.readers.whole_files.legibility import (
+    MIN_CHARACTERS,
+    count_illegible_characters,
+    explain_illegible,
+)
 
 SENTENCES = {
     "en": "The keeper of the lamp wrote that the harbour was quiet that night, and nobody came down the hill to ask. ",
@@ -140,3 +144,12 @@ def test_only_characters_of_short_texts_are_checked() -> None:
 @given(st.lists(st.sampled_from(sorted(SENTENCES)), min_size=1, max_size=12))
 def test_sentences_of_several_languages_are_readable(languages: list[str]) -> None:
     assert explain_illegible("".join(SENTENCES[language] for language in languages)) is None
+
+
+@given(
+    st.text(st.characters() | st.sampled_from("\x00\x08\x1a\x7f\x85\x9f\ue000\ufffd\U00100000\ud800a "), max_size=30)
+)
+def test_characters_of_no_script_are_counted_within_and_outside_ascii(text: str) -> None:
+    ranges = [(0, 7), (14, 26), (127, 132), (134, 159), (0xE000, 0xF8FF), (0xFFFD, 0xFFFF), (0xF0000, 0x10FFFF)]
+    expected = sum(any(first <= ord(character) <= last for first, last in ranges) for character in text)
+    assert count_illegible_characters(text) == expected
