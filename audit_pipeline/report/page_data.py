@@ -5,8 +5,8 @@ If the query is not enough, a function of section_data.py completes its rows. A 
 the parts of its rows. A part is a query and a template, too. Its rows join the section's rows by model and benchmark. A
 column ``in_all`` contains the number of rows without the query's limit. It is removed from the rows.
 
-DuckDB plans each query anew, which takes longer than reading the rows. So tables that all pages share are created once
-(sql/site.sql), and the parts of evidence and extraction are read once for a group of models (sql/details.sql).
+Planning a query takes longer than reading its rows. So tables that all pages share are created once (sql/site.sql). The
+parts of evidence and extraction are read once for a group of models (sql/details.sql).
 
 html.py renders the templates, and files.py writes the pages.
 """

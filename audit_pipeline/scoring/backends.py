@@ -44,6 +44,7 @@ class HeldModel:
     def __init__(self) -> None:
         """Create a holder that holds no model yet."""
         self._held: tuple[object, Backend] | None = None
+        self._is_unused = True
         self.base = HeldBase()
 
     def ensure_loaded(self, model: TokenizedModel, load: BackendOf) -> Backend:
@@ -54,6 +55,7 @@ class HeldModel:
         key = (model.identity.model_fingerprint, model.entry.devices, model.entry.host, model.start_token_id)
         if self._held is None or self._held[0] != key:
             self.free(keeps_base=model.entry.host.is_here)
+            self._is_unused = False
             self._held = (key, load(model))
         return self._held[1]
 
@@ -63,11 +65,16 @@ class HeldModel:
         Args:
             keeps_base: True to keep the weights of the base model in memory.
         """
+        if self._is_unused:
+            # Every run ends with this call. Without a model there is no memory to release, and collecting garbage takes
+            # up to a second.
+            return
         self._held = None
         if keeps_base:
             release_unused_memory()
         else:
             self.base.free()
+            self._is_unused = True
 
 
 def open_backend(

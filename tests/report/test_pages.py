@@ -16,6 +16,7 @@ from made_data_folder import BENCHMARKS, DAY, MODELS, Folder, write_config
 from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.report import files as report_module
+from audit_pipeline.report import page_data, pair_results
 from audit_pipeline.report.files import GLOSSARY, build_reports, json_copy_path
 from audit_pipeline.report.number_format import format_interval, format_number, format_signed
 from audit_pipeline.report.page_data import query_rows
@@ -23,7 +24,7 @@ from audit_pipeline.report.section_data import flatten_json
 from audit_pipeline.store.files import read_json, write_json
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import Pair
-from audit_pipeline.warehouse.query import query_warehouse
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .written import Page, Written, reports_of, written
 
@@ -50,6 +51,24 @@ def test_a_page_a_model_and_one_across(warehouse: Path, reports: Written) -> Non
     assert {path.name for path in summary.path.parent.iterdir()} == {*names, GLOSSARY}
     assert reports.pages["across"].having("class").count("finding") == 4
     assert [reports.pages[model].having("class").count("finding") for model in MODELS] == [2, 2]
+
+
+def test_pages_do_not_depend_on_the_groups_in_which_they_are_read(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_results, "max_sections_per_model", lambda n_models: 2)
+
+    def read_pages(max_pairs_of_group: int) -> dict[str, object]:
+        monkeypatch.setattr(pair_results, "MAX_PICTURED", max_pairs_of_group)
+        with open_read_only(warehouse) as connection:
+            page_data.prepare_connection(connection)
+            site = page_data.read_site(connection)
+            pages = page_data.iterate_model_pages(connection, site, include_text=True)
+            return {model: report_module.page_as_json(page) for model, page in pages}
+
+    together = read_pages(1000)
+    assert set(together) == set(MODELS)
+    assert read_pages(2) == together
 
 
 def test_every_number_of_the_leaderboard_is_shown(warehouse: Path, reports: Written) -> None:

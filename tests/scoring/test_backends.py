@@ -13,6 +13,7 @@ import pytest
 from tiny_models import tokenized
 
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models import adapters
 from audit_pipeline.models.server_settings import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
@@ -90,6 +91,26 @@ def test_the_earlier_model_is_freed_before_the_next_is_loaded(
         held.ensure_loaded(one, load)
     assert load.loaded == [model.entry.name, other.entry.name, model.entry.name]
     assert load.earlier_in_memory == [False, False, False]
+
+
+def test_memory_is_released_only_after_a_load(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[str] = []
+    monkeypatch.setattr(adapters, "release_unused_memory", lambda: released.append("all"))
+    held = HeldModel()
+    held.free()
+    assert released == []
+    held.ensure_loaded(model, Loader())
+    held.free()
+    held.free()
+    assert released == ["all"]
+
+    def fails(wanted: TokenizedModel) -> Backend:
+        raise ModelError("no room")
+
+    with pytest.raises(ModelError):
+        held.ensure_loaded(model, fails)
+    held.free()
+    assert released == ["all", "all"]
 
 
 def test_after_a_failed_load_no_model_is_held(model: TokenizedModel) -> None:
