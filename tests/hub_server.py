@@ -8,8 +8,8 @@
         assert hub.unknown == []
 
 Files of large-file storage (weights, Parquet, .gz) are redirected to a second server on another port, like the CDN of
-the real hub: with X-Linked-Size and X-Linked-Etag, in ranges, and without the token. The server sends no Xet header, so
-clients use plain HTTP.
+the real hub. The redirection has X-Linked-Size and X-Linked-Etag. The second server answers in ranges and must not get
+the token. No answer has a Xet header, so clients use plain HTTP.
 """
 
 from __future__ import annotations
@@ -290,7 +290,9 @@ def _ranged(request: Request, content: bytes, headers: Mapping[str, str]) -> Ans
 
 
 def _refusal(status: int, code: str | None, said: str, headers: Mapping[str, str] | None = None) -> Answer:
-    told = {"X-Error-Message": said, **({"X-Error-Code": code} if code else {}), **(headers or {})}
+    told = {"X-Error-Message": said, **(headers or {})}
+    if code:
+        told["X-Error-Code"] = code
     return json_answer({"error": said}, status, told)
 
 

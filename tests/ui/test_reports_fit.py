@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.mark.parametrize("case", [*CASES, "everything", "external scores", "external scores of a named model"])
 def test_reports_fit_every_width(case: str, page: Browser, tmp_path: Path) -> None:
-    """The made-up reports have two models, a shelf of books with hostile names, and external scores."""
+    """Check made-up reports: two models, a shelf of books with hostile names, and external scores."""
     if case in CASES:
         reports = written_case(case, tmp_path).path.parent
     elif case == "everything":
@@ -66,15 +67,12 @@ def test_reports_fit_every_width(case: str, page: Browser, tmp_path: Path) -> No
         write_everything(folder)
         reports = written(folder).summary.path.parent
     else:
-        rows = [
-            {
-                **{"example_id": f"{text}", "group": f"Collected letters, a volume with a long title, {text // 3}"},
-                **{"label": text // 3 % 2, "detector": name, "score": (text * 7919) % 101 - 40.0 * (text // 3 % 2)},
-                "text": " ".join(f"word{(text * place) % 83}" for place in range(40)),
-            }
-            for text in range(300)
-            for name in ("a_detector_with_a_rather_long_name", "another", "third")
-        ]
+        rows: list[dict[str, object]] = []
+        for text, name in product(range(300), ("a_detector_with_a_rather_long_name", "another", "third")):
+            label = text // 3 % 2
+            row = {"example_id": f"{text}", "group": f"Collected letters, a volume with a long title, {text // 3}"}
+            row |= {"label": label, "detector": name, "score": (text * 7919) % 101 - 40.0 * label}
+            rows.append({**row, "text": " ".join(f"word{(text * place) % 83}" for place in range(40))})
         model, headline = ("named", "third") if "named" in case else ("nobody named one", None)
         file = write_rows(tmp_path / "external.parquet", rows)
         asked = EvaluateOptions(file, model=model, design="randomised", headline=headline)
