@@ -87,8 +87,10 @@ _SEPARATION: Columns = (
 @click.option(
     "--prefix-texts",
     type=shared_options.PATH,
-    help="File of known non-members, each from a different document. The first texts are the prefix of recall and "
-    "con_recall. Other texts of these documents get no score. The first 32 words identify a document.",
+    help="File of known non-members, one text per row, each from a different document. The detectors recall and "
+    "con_recall put the first rows before each text; their parameter shots is the number of rows. A text from the same "
+    "document as a row of the prefix gets no score. Texts with the same first 32 words are of one document, and so is a "
+    "text that contains the other.",
 )
 @click.option(
     "--prefix-members",

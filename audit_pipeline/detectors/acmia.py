@@ -91,8 +91,8 @@ def _build_beta_parameter(values: Sequence[float]) -> Parameter:
         default=0.5,
         grid=tuple(grid),
         description=(
-            f"the inverse temperature: 2^(j/10) for a whole number j{or_zero}; the default is fixed beforehand, but "
-            "the authors choose it on the labels that they report"
+            f"the inverse temperature: 2^(j/10) for a whole number j{or_zero}. The default is the same for all texts "
+            "and uses no labels. The authors of the paper tune it on the labels of the texts whose results they report"
         ),
         requirement=f"2^(j/10) for a whole number j, from {min(filter(None, grid)):.3g} to {grid[-1]:.3g}{or_zero}",
         accepts=lambda value: to_canonical_value(value) in grid,

@@ -59,7 +59,9 @@ def find_deviation_failure(statistics: TextStatistics) -> detector.Outcome | Non
     """
     if np.isfinite(statistics.std).all():
         return None
-    return detector.Outcome.failed("a token's standard deviation is not a finite number")
+    return detector.Outcome.failed(
+        "the standard deviation of the model's log-probabilities at a token is infinite or not a number"
+    )
 
 
 def compute_z_scores(

@@ -207,7 +207,8 @@ def check_memory_fit(tokenized: TokenizedModel, device: str) -> Fit:
         rest = "on disk"
         if uses_gpu:
             rest = f"in main memory, which has {_format_gb(measure_main_memory().free)} free, or on disk"
-        sentences += f" The other weights stay {rest}, which is slow, because every batch reads them again."
+        sentences += f" The model can still run: the weights that do not fit stay {rest}. This is slow, because every "
+        sentences += "batch reads them again."
     return Fit(needed, fits, spreads or needed <= largest, sentences)
 
 

@@ -301,10 +301,10 @@ def _require_no_other_model(paths: DataPaths, pair: Pair, earlier: BuiltBenchmar
     for other in others:
         if other.benchmark == pair.benchmark and other != pair:
             raise DataError(
-                f"{paths.root} has scores of {other.model} under the name {pair.benchmark}, on other texts or with "
-                f"other options (--design {earlier.design} --calibration {earlier.spec['calibration_fraction']} "
-                f"--seed {earlier.spec['seed']}, or another --language). Use the same texts and options, or another "
-                "--benchmark or --out."
+                f"{paths.root} already contains scores of {other.model} for the benchmark {pair.benchmark}, with other "
+                f"texts or options. The earlier options are --design {earlier.design} --calibration "
+                f"{earlier.spec['calibration_fraction']} --seed {earlier.spec['seed']}. The texts or --language may "
+                "differ, too. Use the same texts and options, or another --benchmark or --out."
             )
 
 

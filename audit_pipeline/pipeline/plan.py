@@ -336,7 +336,7 @@ _CHANGE_MESSAGES = {
     "endpoint": "the model's entry, or the model at its endpoint, changed",
     "examples": "the benchmark was rebuilt",
 }
-"""The default reasons by input, for stages that declare no message for it."""
+"""The default explanations of why a product is out of date, by changed input. A stage's change_messages override them."""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def test_the_entry_sets_share_and_length(paths: DataPaths) -> None:
 def test_only_collections_and_years_with_both_labels_are_used(paths: DataPaths) -> None:
     report = build(found_spec(both_labels_in="collection_and_year"), paths, "run")
     assert labels_of(report) == {"copied": 1, "absent": 0}
-    assert report.texts_left_out["of a collection and year with one label alone"] == 2
+    assert report.texts_left_out["from a collection and year with only members or only non-members"] == 2
     assert report.texts_left_out["without a date"] == 1
 
 

@@ -87,7 +87,7 @@ def test_only_pairs_that_are_not_done_are_run(audited_copy: Workspace) -> None:
 
 
 def test_coverage_and_dry_run_have_the_same_reason(audited_copy: Workspace, tiny_folder: Callable[[str], Path]) -> None:
-    statistics = "the start token, the window or the form of the token statistics changed"
+    statistics = "the model's start token, its window, or the version of the computation of token statistics changed"
     for changed, why in (
         ({"window": 16}, statistics),
         ({"reference_model": "other"}, "the reference model changed"),

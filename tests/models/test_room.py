@@ -116,7 +116,7 @@ def test_the_memory_of_several_gpus_is_added(tmp_path: Path, monkeypatch: pytest
     assert "2 GPUs have" in check_memory_fit(auto, "cuda").sentences
     simulate_memory(monkeypatch, Memory(10 * size, 10 * size), half)
     assert not check_memory_fit(auto, "cuda").now
-    assert "The other weights stay in main memory" in check_memory_fit(auto, "cuda").sentences
+    assert "the weights that do not fit stay in main memory" in check_memory_fit(auto, "cuda").sentences
     assert check_memory_fit(auto, "cuda").ever
 
 

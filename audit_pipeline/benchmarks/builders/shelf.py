@@ -80,8 +80,9 @@ class ShelfSettings(DocumentsSettings):
     calibration_fraction: Literal[0] = 0
     design: Literal["unlabelled", "temporal", "exchangeable", "selected", "unstated"] = Field(
         default="unlabelled",
-        description="how the held-out documents were chosen. temporal: by their date; exchangeable: by chance alone; "
-        "selected: by another rule, such as unpublished documents; unstated: the rule is unknown",
+        description="how the held-out documents were chosen. unlabelled: there are none; temporal: by their date; "
+        "exchangeable: by chance alone; selected: by another rule, such as unpublished documents; unstated: the rule is "
+        "unknown. It is required if held_out is set",
     )
 
     @property

@@ -283,7 +283,7 @@ def _select_mixed_strata(texts: list[LabelledText], left_out: Counter[str]) -> I
         if text.published is None:
             left_out["without a date"] += 1
         elif len(labels[text.collection, text.published.year]) == 1:
-            left_out["of a collection and year with one label alone"] += 1
+            left_out["from a collection and year with only members or only non-members"] += 1
         else:
             yield text
 
