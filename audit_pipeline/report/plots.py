@@ -286,7 +286,7 @@ def draw_score_histogram(spread: Row, *, sides: tuple[str, str] = SIDES) -> Figu
     with _build_panel(3.5, 2.55, None, loc="upper center", handlelength=1.2) as (figure, axes):
         # A constrained layout draws the figure twice and takes four times as long as fixed margins.
         figure.subplots_adjust(left=0.62 / 3.5, right=1 - 0.12 / 3.5, top=1 - 0.62 / 2.55, bottom=0.5 / 2.55)
-        # With a fixed position, matplotlib does not measure all labels to find one. That takes a sixth of the time.
+        # With a fixed position, matplotlib does not measure all labels to find one.
         axes.set_title(clean_label(spread["detector"]), y=1.0)
         axes.set_xlabel("score (higher: more likely a member)", fontsize=8)
         axes.set_ylabel("share of texts")
