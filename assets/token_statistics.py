@@ -68,7 +68,8 @@ def _build_pass_options() -> type[BaseModel]:
     blocked_message="{1} is run on {0} first",
     missing_message="it was never audited",
     change_messages={
-        "settings": "the model's start token, its window, or the version of the computation of token statistics changed",
+        "settings": "the model's start token, its window, or the version of the computation of token statistics "
+        "changed",
         "reference model": "the reference model changed",
     },
 )

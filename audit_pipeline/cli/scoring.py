@@ -89,8 +89,8 @@ _SEPARATION: Columns = (
     type=shared_options.PATH,
     help="File of known non-members, one text per row, each from a different document. The detectors recall and "
     "con_recall put the first rows before each text; their parameter shots is the number of rows. A text from the same "
-    "document as a row of the prefix gets no score. Texts with the same first 32 words are of one document, and so is a "
-    "text that contains the other.",
+    "document as a row of the prefix gets no score. Two texts are of the same document if their first 32 words are "
+    "equal, or if one contains the other.",
 )
 @click.option(
     "--prefix-members",

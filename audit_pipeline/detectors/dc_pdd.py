@@ -75,7 +75,8 @@ DC_PDD = detector.Detector(
             accepts=lambda value: isinstance(value, float) and math.isfinite(value) and value > 0.0,
         ),
         "lup": detector.boolean_parameter(
-            "limit each token's calibrated probability to the value of the parameter 'a' (Zhang et al. 2024, figure 2: LUP)"
+            "limit each token's calibrated probability to the value of the parameter 'a' (Zhang et al. 2024, figure 2: "
+            "LUP)"
         ),
         "sfo": detector.boolean_parameter(
             "average over the first occurrence of each token only (Zhang et al. 2024, figure 2: SFO)"

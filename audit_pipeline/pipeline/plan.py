@@ -336,7 +336,7 @@ _CHANGE_MESSAGES = {
     "endpoint": "the model's entry, or the model at its endpoint, changed",
     "examples": "the benchmark was rebuilt",
 }
-"""The default explanations of why a product is out of date, by changed input. A stage's change_messages override them."""
+"""The default reasons why a product is out of date, by changed input. A stage's change_messages override them."""
 
 
 @dataclass(frozen=True)

@@ -204,13 +204,13 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
         *("--design", "randomised"),
     )
     assert contrary.exit_code == 2
-    assert "has scores of two under the name same" in " ".join(contrary.stderr.split())
+    assert "already contains scores of two for the benchmark same" in " ".join(contrary.stderr.split())
     for model, other in (("three", "one"), ("one", "two")):
         refused = evaluate(
             *(tmp_path / "scores of one.parquet", "--out", out, "--benchmark", "same", "--model", model, "--seed", "3"),
         )
         assert refused.exit_code == 2
-        assert f"has scores of {other} under the name same" in refused.stderr
+        assert f"already contains scores of {other} for the benchmark same" in refused.stderr
         assert "--design unstated --calibration 0.5 --seed 0" in refused.stderr
     statuses = query_warehouse(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"

@@ -81,8 +81,8 @@ class ShelfSettings(DocumentsSettings):
     design: Literal["unlabelled", "temporal", "exchangeable", "selected", "unstated"] = Field(
         default="unlabelled",
         description="how the held-out documents were chosen. unlabelled: there are none; temporal: by their date; "
-        "exchangeable: by chance alone; selected: by another rule, such as unpublished documents; unstated: the rule is "
-        "unknown. It is required if held_out is set",
+        "exchangeable: by chance alone; selected: by another rule, such as unpublished documents; unstated: the rule "
+        "is unknown. It is required if held_out is set",
     )
 
     @property
