@@ -124,7 +124,10 @@ def _show_dry_run(request: AuditRequest) -> None:
     plans = dry.plans
     _show_plans(plans, tokenized, options)
     print_run_resources(tokenized, options)
-    time_note = "The passes of a reference model are not included. The time is not known."
+    time_note = (
+        "The passes of a reference model are not included. The time cannot be estimated, because the model does not "
+        "run in this process."
+    )
     if entry.host.is_here and options.chosen_engine.name == "in_process":
         time_note = (
             "The number of branch tokens is an estimate. The time is estimated from this machine's measured speed. It "

@@ -307,7 +307,7 @@ def check(
                     show_audit_outcome(audit, details=details)
     if is_kept:
         console.print_result(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
-    if not (dry_run or no_open or console.is_json_output()) and has_display():
+    if not (dry_run or no_open or console.is_json_output()) and can_open_browser():
         with use_workspace(folder):
             webbrowser.open(DataPaths.from_environment().report.as_uri())
 
@@ -407,7 +407,7 @@ def _build_workspace_command(folder: Path, command: str) -> str:
     return f"cd {shlex.quote(str(folder))} && {config}corpus-audit {command}"
 
 
-def has_display() -> bool:
+def can_open_browser() -> bool:
     """Return whether a browser can be shown on this machine, by its environment variables."""
     if sys.platform in ("darwin", "win32"):
         return True

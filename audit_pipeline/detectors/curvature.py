@@ -31,7 +31,7 @@ CURVATURE = Detector(
         "(sum of l_t - sum of mu_t) / sqrt(sum of sigma_t^2) over the n scored tokens; mu_t and sigma_t are the mean "
         "and the standard deviation of log p(. | x_<t) under the model's own distribution"
     ),
-    reported=("Designed to detect machine-written texts, not members. This page cites no result on members."),
+    reported=("The authors designed it to detect machine-written texts, not members. No result for members is cited."),
     also_reads=(
         "Whether a machine wrote the text, which is its original purpose: generated texts score high, members or not. "
         "Its size grows with the square root of the length, so only texts of one length can be compared."

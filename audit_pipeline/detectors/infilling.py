@@ -139,9 +139,10 @@ INFILLING = detector.Detector(
         "z = (l - mu) / max(sigma, 1e-6) at a token's position; r_i = 0 if x_i is x*_i"
     ),
     reported=(
-        "Raoof et al. 2025 (table 1): an AUROC of 76.6, 75.8, 76.2 and 81.8 on WikiMIA at 32, 64, 128 and 256 words, "
-        "the mean of seven models and, up to 128 words, of original and paraphrased texts (Min-K%++: 74.6, 73.3, 73.9 "
-        "and 72.7). Which k and m are good was found on WikiMIA, too."
+        "Raoof et al. 2025 (table 1) report AUROCs of 76.6, 75.8, 76.2 and 81.8 on WikiMIA at 32, 64, 128 and 256 "
+        "words. Min-K%++ has 74.6, 73.3, 73.9 and 72.7. The figures are means over seven models, and up to 128 words "
+        "also over original and paraphrased texts. The authors chose k and m on WikiMIA, too, so the figures may be "
+        "too high."
     ),
     also_reads=(
         "How well the text's words predict the following words: a stock phrase or a repeated name scores high in a "

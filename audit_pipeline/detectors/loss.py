@@ -44,7 +44,7 @@ LOG_RANK = Detector(
     reads=reads_columns("rank"),
     compute=for_all_settings(_score_log_rank),
     equation="-(mean over the n scored tokens of log(r_t + 1)); r_t = 0 if x_t is the model's first choice",
-    reported=("Designed to detect machine-written texts, not members. This page cites no result on members."),
+    reported=("The authors designed it to detect machine-written texts, not members. No result for members is cited."),
     also_reads=(
         "The same as the loss: how common the words are, and thus style, topic and length. Tokens with equal logits "
         "share the better rank. Equal logits are frequent if a model runs in low precision."

@@ -50,8 +50,10 @@ class Series(StrictSettings):
     def _require_consistency(self) -> Self:
         if (self.revisions is None) == (self.folder is None):
             raise ValueError("a series requires either 'revisions' or 'folder'. Add the missing key or remove one.")
-        if len(set(self.revisions or ())) < len(self.revisions or ()):
-            raise ValueError("'revisions' lists a revision twice. Remove the duplicate.")
+        revisions = self.revisions or ()
+        repeated = [revision for revision in revisions if revisions.count(revision) > 1]
+        if repeated:
+            raise ValueError(f"'revisions' lists {repeated[0]!r} twice. Remove the duplicate.")
         for key, numbers in (("steps", self.steps), ("tokens", self.tokens)):
             if numbers is not None and len(numbers) != len(self.revisions or ()):
                 raise ValueError(

@@ -232,9 +232,10 @@ def _warn_about_unread_weights(located: LocatedModel) -> None:
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
-    """Record the facts about a model in data/models/<fingerprint>.json. Later calls add facts that were unknown before.
+    """Write the facts about a model to data/models/<fingerprint>.json, unless they are unchanged.
 
-    A model at an endpoint has no card before its first probe, because its identity is unknown.
+    A later call replaces the facts. It keeps the date of the first load, and the earlier number of parameters if
+    ``parameters`` is None. A model at an endpoint has no card before its first probe, because its identity is unknown.
     """
     if tokenized.identity.is_unprobed:
         return

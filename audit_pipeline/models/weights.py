@@ -264,8 +264,8 @@ def load_weights(
     """
     if tokenized.entry.endpoint is not None:
         raise ModelError(
-            f"the weights of {tokenized.entry.name} are not on this machine but on the server "
-            f"{tokenized.entry.endpoint.url}"
+            f"{tokenized.entry.name} runs on the server {tokenized.entry.endpoint.url}, but this command needs the "
+            "weights on this machine. Use a model whose entry has 'hub', 'path' or 'package'."
         )
     require_device(device)
     transformers_logging.disable_progress_bar()

@@ -32,7 +32,7 @@ class StageEntry:
 
 
 def build_stages_file(stages: Iterable[Stage]) -> EntryFile[StageEntry]:
-    """Return the declaration of stages.yaml. Its entries are named after the stages that are on request."""
+    """Return the declaration of stages.yaml. Each entry has the name of a stage that is made only on request."""
     on_request = {stage.name: stage for stage in stages if stage.is_on_request}
 
     def build_entry(name: str, fields: Any, folder: Path) -> StageEntry:

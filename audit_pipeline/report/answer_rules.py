@@ -419,7 +419,11 @@ def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: f
 
 
 def _find_signs_above_chance(findings: PairFindings) -> dict[str, Any]:
-    """Find the measures by which the audited texts together exceed chance, for the outcome ``texts_differ``."""
+    """Return the four signs that the audited texts together exceed chance.
+
+    Returns:
+        Facts for the outcome ``texts_differ``. A sign that was not found is False or None.
+    """
     together_higher = None
     if findings.sides == "audited against held-out":
         together_higher = next((auroc for auroc in findings.aurocs if auroc.is_above_chance), None)

@@ -166,7 +166,10 @@ def _make_ids_unique(svg: str, description: str) -> str:
 
 
 def _remove_control_characters(text: str) -> str:
-    """Return a text on one line without characters that XML cannot contain, such as control characters."""
+    """Return a text on one line, with a space for each character of Unicode category C.
+
+    The category contains the control characters, which XML cannot contain, and also invisible format characters.
+    """
     for letter in set(text):
         if unicodedata.category(letter)[0] == "C":
             text = text.replace(letter, " ")

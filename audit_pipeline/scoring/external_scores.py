@@ -238,7 +238,7 @@ def _join_texts(file: Path, rows: ScoreRows, texts: ExternallyScoredTexts) -> tu
 def _list_text_notes(
     rows: ScoreRows, texts: ExternallyScoredTexts | None, absent: Sequence[int], contradicting: Sequence[int]
 ) -> list[str]:
-    """Return the notes about missing columns, missing texts, and texts that are both member and non-member."""
+    """Return the notes on missing columns and texts, contradicting labels and a skipped search for near-duplicates."""
     notes: list[str] = []
     if not rows.has_groups:
         notes.append("there is no column 'group', so each text counts as independent of all other texts")

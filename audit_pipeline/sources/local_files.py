@@ -188,8 +188,8 @@ def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
 
 def _fetch_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Iterator[base.FetchedItem]:
     if not root.exists():
-        # The path may have contained any document of the collection. So the missing part has no name, and all earlier
-        # documents stay.
+        # The path may have contained any document of the collection. So MissingPart.name stays None, which keeps all
+        # earlier documents of the collection.
         fault = (
             f"this path is {find_irregular_kind(root)}" if os.path.lexists(root) else "there is no such file or folder"
         )

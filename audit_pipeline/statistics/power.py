@@ -67,11 +67,10 @@ class PowerGoal:
             raise DataError(
                 f"the effect is {self.effect}. Give the share of members among the audited texts, above 0 and up to 1."
             )
-        if (self.n_held_out is not None and self.n_held_out < 1) or min(self.sizes, default=1) < 1:
-            raise DataError(
-                f"a number of texts is below 1: {self.n_held_out} held-out texts, sizes {list(self.sizes)}. Use whole "
-                "numbers from 1."
-            )
+        if self.n_held_out is not None and self.n_held_out < 1:
+            raise DataError(f"the number of held-out texts is {self.n_held_out}. It must be at least 1.")
+        if min(self.sizes, default=1) < 1:
+            raise DataError(f"the sizes contain {min(self.sizes)}. Every number of texts must be at least 1.")
 
 
 @dataclass(frozen=True)

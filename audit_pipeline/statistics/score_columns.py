@@ -194,9 +194,11 @@ def iterate_settings(
         is_of_detector = pc.equal(pair_scores["detector"], detector)
         rows = pair_scores.filter(pc.and_(is_of_detector, pc.equal(pair_scores["parameters"], parameters)))
         if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
+            counts = rows.group_by("example_id").aggregate([("example_id", "count")])
+            repeated = counts.filter(pc.greater(counts["example_id_count"], 1))["example_id"][0].as_py()
             raise DataError(
-                f"the detector {detector} with the parameters {parameters} has two scores of an example. Use the "
-                "scores of a single run."
+                f"the detector {detector} with the parameters {parameters} has several scores of the text "
+                f"{repeated!r}. Use the scores of a single run."
             )
         rows = rows.filter(pc.equal(rows["status"], "ok"))
         if not pc.all(pc.fill_null(pc.is_finite(rows["score"]), False), min_count=0).as_py():

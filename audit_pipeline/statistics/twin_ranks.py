@@ -254,7 +254,17 @@ def _compute_deviation(rows: Sequence[Floats]) -> float:
 
 
 def _convolve(deficits: Sequence[Counts], units: Sequence[int], grid: int, largest: int) -> Floats:
-    """Return the probability of each sum of deficits from 0 to ``largest``, in parts of 1 / ``grid``, rounded down."""
+    """Return the probability of each sum of deficits, if one value is drawn at random from each row.
+
+    Args:
+        deficits: The distance of each value from the largest value of its row, in units of the row.
+        units: Number of units per 1, for each row.
+        grid: Number of grid steps per 1. Each deficit is rounded down to whole steps.
+        largest: The largest sum to compute, in steps.
+
+    Returns:
+        Float array of shape (largest + 1,): the probability of each sum in steps.
+    """
     probability = np.zeros(largest + 1)
     probability[0] = 1.0
     for row, unit in zip(deficits, units, strict=True):

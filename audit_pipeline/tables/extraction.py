@@ -209,7 +209,7 @@ EXTRACTION_GRID = build_run_table(
         ),
         count("suffix_tokens", "tokens of a suffix"),
         double("temperature", "sampling temperature; 0 for greedy decoding", ge=0),
-        string("drawn_from", "tokens that are sampled from: all | top-k 40 | top-p 0.9"),
+        string("drawn_from", "tokens from which each next token is sampled: all | top-k 40 | top-p 0.9"),
         boolean("is_named", "whether the setting was chosen in advance"),
         count("places", "number of suffixes of the document that were measured at the setting"),
         count("reached", "number of measured suffixes with a probability of at least 0.001 (at temperature 0: of 1)"),

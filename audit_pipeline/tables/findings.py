@@ -345,7 +345,7 @@ PAIR_ANSWERS = _build_findings_table(
     current="the answers from scores",
     made_from=("evaluations", "group_tests", "decisions", "contamination_rates", "corpus_tests"),
     columns=(
-        string("outcome", "kind of the answer (report/answers.yaml)"),
+        string("outcome", "kind of the answer, such as evidence_of_training (docs/report.md)"),
         choice("sign", ("found", "stands out", "nothing found", "no conclusion"), "verdict of the answer"),
         string("headline", "the answer in one sentence"),
         string("explanation", "the answer in a few sentences, which claim no more than the claim level allows"),
@@ -394,8 +394,8 @@ PAIR_ANSWERS = _build_findings_table(
         ),
         int64(
             "can_stand_out",
-            "number of the p-values in tests that can count as evidence: of detectors that do not rank known members "
-            "below non-members",
+            "number of p-values that can count as evidence. The p-values of detectors that rank known members below "
+            "non-members do not count",
             null=True,
             ge=0,
         ),

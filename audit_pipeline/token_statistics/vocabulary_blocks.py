@@ -273,8 +273,9 @@ class HeadLogits:
 
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return the logit of one token per position. See :meth:`Logits.of`."""
-        # The diagonals of square products are nearly always rounded as in the block of the vocabulary. A plain sum of
-        # products would be rounded in another way, and equal logits would count as larger ones.
+        # The target's logit is compared with the logits of the vocabulary blocks, so both must be rounded in the same
+        # way. The diagonals of square products nearly always are. A plain sum of products is rounded in another way, so
+        # a logit that equals the target's logit could count as larger.
         rows = range(0, max(len(self), 1), _SQUARE)
         squares = [
             self._compute_product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE])

@@ -184,7 +184,7 @@ def test_a_tokenizer_without_weights_gives_the_same_tokens(tokenizer_alone: Path
         own, other = (loaded.tokenizer.encode([text], add_special_tokens=False)[0] for loaded in (model, whole))
         assert own.ids == other.ids
         assert own.offsets == other.offsets
-    with pytest.raises(ModelError, match="are not on this machine but on the server https://host/v1"):
+    with pytest.raises(ModelError, match="runs on the server https://host/v1, but this command needs the weights"):
         load_weights(model, "cpu")
 
 

@@ -88,7 +88,7 @@ def test_a_folder_of_adapters_is_a_series_on_their_base(tmp_path: Path) -> None:
         ("{hub: a/b, series: {}}", "either 'revisions' or 'folder'"),
         ("{hub: a/b, series: [x]}", "either 'revisions' or 'folder'"),
         ("{hub: a/b, series: {revisions: []}}", "revisions"),
-        ("{hub: a/b, series: {revisions: [x, x]}}", "'revisions' lists a revision twice"),
+        ("{hub: a/b, series: {revisions: [x, x]}}", "'revisions' lists 'x' twice"),
         (
             "{hub: a/b, series: {revisions: [x], steps: [1, 2]}}",
             "'steps' lists 2 numbers, but 'revisions' lists 1 revisions. List one number per revision.",

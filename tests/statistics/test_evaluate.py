@@ -299,7 +299,7 @@ def test_every_setting_of_the_grid_gets_its_rows(small):
 
 def test_scores_that_do_not_belong_are_refused(small):
     scores, examples = small
-    with pytest.raises(DataError, match="has two scores of an example"):
+    with pytest.raises(DataError, match="has several scores of the text"):
         run([*scores, scores[0]], examples)
     with pytest.raises(DataError, match="1 scores belong to examples that are not in benchmark b"):
         run([*scores, score("f" * 16, 1.0)], examples)

@@ -227,8 +227,10 @@ def read_chat_answer(entry: ChatModel, answer: ServerAnswer, most: Usage) -> Cha
         prompt_tokens = output_tokens = cost = None
         usage = reply.get("usage")
         if isinstance(usage, dict):
-            prompt_tokens = _bound_count(usage.get("prompt_tokens"), 1, most.prompt_tokens)
-            output_tokens = _bound_count(usage.get("completion_tokens"), min(1, len(text)), most.output_tokens)
+            prompt_tokens = _use_maximum_if_implausible(usage.get("prompt_tokens"), 1, most.prompt_tokens)
+            output_tokens = _use_maximum_if_implausible(
+                usage.get("completion_tokens"), min(1, len(text)), most.output_tokens
+            )
             cost = entry.cost_of(prompt_tokens, output_tokens)
         return ChatReply(
             _to_table_text(text) or "",
@@ -257,7 +259,8 @@ def _find_request_id(answer: ServerAnswer, reply: Mapping[str, Any]) -> str | No
     return _to_table_text(headers.get("x-request-id") or headers.get("request-id") or reply.get("id"))
 
 
-def _bound_count(count: Any, least: int, most: int) -> int:
+def _use_maximum_if_implausible(count: Any, least: int, most: int) -> int:
+    """Return the count that a server reported, or the maximum if it is not a whole number from least to most."""
     return count if isinstance(count, int) and least <= count <= most else most
 
 

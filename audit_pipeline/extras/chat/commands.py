@@ -269,7 +269,7 @@ def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) 
     answered = len(plan.requests) - len(missing)
     money = "at unknown cost, because its entry has no prices"
     if most.cost is not None:
-        money = f"for at most {most.cost:,.4g} by the prices in its entry"
+        money = f"for at most {most.cost:,.4g} in the currency of the prices in its entry"
     console.print_result(
         f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
         f"{answered:,} of them answered. {entry.name}: {entry.recipient_notice}. {most.requests:,} requests remain, "
@@ -282,7 +282,7 @@ def _print_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) 
 
 def _print_usage(entry: ChatModel, budget: Budget) -> None:
     cost = entry.cost_of(*budget.used)
-    priced = "" if cost is None else f", {cost:,.4g} by the prices in its entry"
+    priced = "" if cost is None else f", {cost:,.4g} in the currency of the prices in its entry"
     console.print_result(
         f"Sent: {budget.requests:,} requests, {budget.tokens:,} tokens{priced}.",
         used={"requests": budget.requests, "tokens": budget.tokens, "cost": cost},

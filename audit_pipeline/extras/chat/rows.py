@@ -276,7 +276,10 @@ def compute_output_digest(output: ImportedOutput) -> str:
 
 
 def remove_text(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a request without its texts. A killed run may have stored them in the journal."""
+    """Return the row of an answer without its texts and the system prompt.
+
+    A run that may not store texts needs this, because an earlier, killed run may have left texts in the journal.
+    """
     settings = {**json.loads(row["settings"]), "system_prompt": None}
     return {**row, **dict.fromkeys(_TEXT_COLUMNS), "settings": canonical_json(settings)}
 

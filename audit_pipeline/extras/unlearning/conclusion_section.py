@@ -316,7 +316,7 @@ def _explain_outcome(rows: Mapping[Key, Row], reason: str | None, has_retrained:
     if _find_value(rows, "verbatim_coverage", "after", "forget") is not None:
         covered = _format_before_and_after(rows, "verbatim_coverage", "documents")
         reproduced = _format_before_and_after(rows, REPRODUCED, "documents")
-        yield f"Characters that the model gives with a probability of at least .001: {covered}."
+        yield f"Characters in passages that the model reproduces with a probability of at least 0.001: {covered}."
         yield f"Documents with a passage that is reproduced: {reproduced}."
     yield _format_suspicious(rows)
     if has_retrained:

@@ -198,7 +198,10 @@ def read_threshold(
 def _read_threshold_on(
     benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths
 ) -> comparison_rows.ThresholdBefore | str:
-    """Return the threshold that an audit of the model chose on a benchmark, or the reason if there is none."""
+    """Return the Min-K% threshold at ``ALPHA`` that an audit of the model chose on a benchmark.
+
+    The first rule of ``RULES`` with a threshold is used. If there is no threshold, return the reason.
+    """
     pair = tables.Pair(benchmark.name, model.entry.name)
     command = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
     if not has_entries(paths, tables.DECISIONS, pair):

@@ -1,6 +1,7 @@
 """The execution of audits for commands: preparation of benchmarks, audits of models, publication and dry runs.
 
-The weekly audit uses the same :func:`audit_models` for each of its models. The loop is in runs.py.
+The weekly audit (weekly.py) calls :func:`audit_models` for each of its models. runs.py contains the loop that plans and
+runs the jobs.
 """
 
 from __future__ import annotations

@@ -181,10 +181,16 @@ def extract_book_text(book: Epub) -> WholeDocument:
 
 
 def classify_chapter(chapter: Chapter, prose: Prose) -> ChapterKind:
-    """Classify a chapter of an EPUB as text, front or back matter, or perhaps matter.
+    """Classify a chapter of an EPUB as ``text``, ``matter`` (front or back matter) or ``perhaps matter``.
 
-    Types of matter and navigation are certain evidence. The type or the heading of a chapter outweighs all weak
-    evidence: the guide, the file name, other headings, and a place outside the linear reading order.
+    The first rule that applies decides:
+
+    1. A matter type in the markup, or a navigation role, means ``matter``.
+    2. A text type such as "chapter", or a heading such as "Chapter 3", means ``text``.
+    3. Weak evidence means ``perhaps matter``: the guide, the file name, another heading, or a place outside the linear
+       reading order.
+
+    Otherwise the chapter is ``text``.
     """
     if prose.types & MATTER_TYPES or chapter.roles & _NAVIGATION:
         return "matter"

@@ -40,7 +40,10 @@ class LowercaseProvider(provider.DerivedTextsProvider[TextStatistics]):
         return [text.lower() for text in texts if text.lower() != text]
 
     def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[TextStatistics]:
-        """Return the lookup of the text in lower case. A text in lower case has its own statistics."""
+        """Return the lookup of the statistics of each text's lowercased copy.
+
+        If a text is already in lower case, its own statistics are returned.
+        """
         index = self._read_index(self._flatten_derived_texts(texts))
 
         def look_up(scored: provider.TextWithStatistics) -> TextStatistics | None:
