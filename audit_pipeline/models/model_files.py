@@ -280,7 +280,11 @@ def read_quantisation(config_folder: Path) -> Quantisation | None:
 
 
 def require_quantisation_package(model: str, quantisation: Quantisation | None) -> None:
-    """Raise ModelError with a remedy if the package that reads the weights of ``model`` is missing."""
+    """Check that the quantised weights of a model can be read.
+
+    Raises:
+        ModelError: If the quantisation method is not supported, or a required package is not installed.
+    """
     if quantisation is None:
         return
     if quantisation.method not in _QUANTISATION_MODULES:

@@ -67,7 +67,7 @@ def _find_search_kind(counts: Mapping[str, Any]) -> str:
 
 
 def describe_chat_answer(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of asking a model for passages in words, as sentences and a claim.
+    """Describe the result of asking a chat model for passages, as sentences and a claim.
 
     Args:
         model: Title of the model.
@@ -77,8 +77,8 @@ def describe_chat_answer(model: str, benchmark: str, counts: Mapping[str, Any]) 
             * ``rung`` is the headline prompt style, or None if it was not used.
             * Audited documents: ``documents`` with an answer, ``unanswered``, ``reproduced``, ``not_graded``, and those
               that ``stand_out`` (q ≤ 0.05). ``longest_run`` is the longest reproduced run in words.
-            * Held-out documents: ``held_out_asked``, ``held_out`` with an answer, ``held_out_reproduced``, and
-              ``compared_with``, the number that the p-values rest on.
+            * Held-out documents: ``held_out_asked``, ``held_out`` with an answer, and ``held_out_reproduced``.
+              ``compared_with`` is the number of held-out documents from which the p-values are computed.
             * All prompt styles: ``elsewhere`` lists the other styles with reproduced documents. ``requests`` counts the
               requests, and ``not_measured`` those without a result.
     """

@@ -124,7 +124,7 @@ def build_mention_rows(texts: EvaluationTexts) -> list[Row]:
 
 
 def build_length_rows(texts: EvaluationTexts) -> list[Row]:
-    """Return the lengths of the texts of each side, in each unit of length."""
+    """Return rows with the mean, standard deviation, minimum and maximum length of the texts, per side and unit."""
     rows = []
     for side, places in texts.sides.items():
         sizes = blind_controls.measure_text_lengths(texts.get_strings("text", places), texts.count_words(places))

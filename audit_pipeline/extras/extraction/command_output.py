@@ -63,7 +63,14 @@ class GenerationOptions:
     def generate_for_passage(
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
-        """Generate text after the prefix of a document's window, and compare it with the suffix.
+        """Compute the columns that need generation: the near-verbatim bound, the hits and the greedy suffix.
+
+        Args:
+            search: The search.
+            backend_of: Loads the model.
+            result: The results of the document.
+            number: The number of the window in the document.
+            quoted: Include the greedily generated text.
 
         Returns:
             Columns for a table of passages. The columns of options that are off are None.

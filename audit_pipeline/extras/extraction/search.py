@@ -77,9 +77,9 @@ class Extraction:
 
     @property
     def compared_log_p(self) -> Floats:
-        """Return the log-probabilities of the coarse windows, which p-values compare.
+        """Return the log-probabilities of the coarse windows, from which p-values are computed.
 
-        Windows that are set apart have minus infinity.
+        The value of a window that is set apart is minus infinity.
         """
         return np.where(self.exclusions.is_set_apart, -np.inf, self.windows.log_p)[self.is_coarse]
 

@@ -121,7 +121,8 @@ def _build_detector_group_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of TWINS: for all items and for each group, per detector and for all detectors together.
 
-    Groups have rows only if a group has at least two items. Rows for all detectors exist only if there are several.
+    If no group has two or more items, no group has a row. Rows for all detectors together exist only if there are
+    several detectors. The first row contains ``together``, the headline result.
     """
     item_groups = [item.group for item in twins.items]
     groups = [""]

@@ -289,10 +289,12 @@ def _measure_forget_quality(values: Floats, retrained: Floats, groups: Sequence[
 def _compute_member_and_unchanged_shares(
     texts: ComparedValues, threshold: ThresholdBefore, calibration_mask: Bools
 ) -> Iterator[ComparisonFinding]:
-    """Yield three shares of texts: called members before, with a nearly unchanged Min-K% score, and with both.
+    """Yield the shares of texts that were called members before unlearning, have a nearly unchanged score, or both.
 
-    The scores of the model before are compared with those of the model after, and with those of the retrained model.
-    The retrained model shows how often scores are nearly unchanged although the model never read the texts.
+    A text is called a member if its Min-K% score under the model before reaches the threshold. Texts that were used
+    to choose the threshold are excluded from shares that depend on it. Scores of the model before are compared with
+    those of the model after and of the retrained model. The retrained model shows how often scores are nearly
+    unchanged although the model never read the texts.
     """
 
     def measure_sides(metric: str, role: ComparedModel, hits: Bools, description: str) -> Iterator[ComparisonFinding]:

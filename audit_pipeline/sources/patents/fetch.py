@@ -219,12 +219,13 @@ def fetch_documents(settings: PatentsSettings, downloads: Path, today: date | No
 
 
 def clean_patent_text(patent: record.Patent, settings: PatentsSettings) -> str:
-    """Return the patent's parts, cleaned and joined.
+    """Return the configured parts of a patent as one cleaned text.
 
     The rule ``repeated_share`` applies to the description. Without a description it applies to the whole text.
 
     Raises:
-        UnusableDocumentError: If the text breaks a rule of the cleaning.
+        UnusableDocumentError: If the patent is from a country that is not configured, has no text in the parts, or
+            has too many layers of markup, or if the text breaks a cleaning rule.
     """
     if patent.country not in settings.countries:
         raise UnusableDocumentError(
