@@ -80,7 +80,7 @@ _STEP_COLUMNS: Columns = (("first", "step"), ("what", _describe_step), ("why", "
 @shared_options.fail_on_option("found", "stale")
 @shared_options.table_output_options
 def audit(model: str, benchmark: str, dry_run: bool, details: bool, **options: Any) -> None:
-    """Audit a model, or a series of models, on one or more benchmarks.
+    """Audit a model, or a series of models, on benchmarks.
 
     Dagster runs the audit in this process. Finished audits are not repeated. The model is not run again on texts that
     are in the cache.

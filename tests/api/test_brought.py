@@ -81,7 +81,7 @@ FAULTY = {
     "no_default": ("brought_example.faulty:NO_DEFAULT", "ConfigError: '-1' is not a"),
     "no_name": ("brought_example.faulty:NO_NAME", "ValueError: the plug-in's name is None"),
     "no_need": ("brought_example.faulty:NO_NEED", "TypeError: the detector reads unknown"),
-    "no_text": ("brought_example.faulty:NO_TEXT", "TypeError: summary is a int"),
+    "no_text": ("brought_example.faulty:NO_TEXT", "TypeError: the field summary is a int"),
     "path": ("brought_example.faulty:PATH", "ValueError: the plug-in's name is '../../evil'"),
     "reads": ("brought_example.faulty:READS", "TypeError: the detector reads unknown"),
     "twice": (
@@ -150,9 +150,11 @@ def test_an_error_of_an_installed_source_is_one_line_with_its_name(tmp_path: Pat
         "        return str(error)"
     )
     done = run_with(site, "-c", f"{fetch}\nprint(fetch('gauges'), fetch('nothing'), sep='\\n')")
+    remedy = ". Check its section in config/sources.yaml, or report the error to the authors of the package."
     assert done.stdout.splitlines() == [
-        "the source gauges of brought-example==1.0 failed (KeyError: 'of mine')",
-        "the source nothing of brought-example==1.0 failed (TypeError: 'NoneType' object is not iterable)",
+        f"the source gauges of the package brought-example==1.0 failed (KeyError: 'of mine'){remedy}",
+        "the source nothing of the package brought-example==1.0 failed (TypeError: 'NoneType' object is not iterable)"
+        f"{remedy}",
     ]
     assert "a of brought-example==1.0 (corpus_audit.sources) is skipped (" in done.stderr
 

@@ -227,7 +227,7 @@ def test_rows_of_a_user_are_audited_with_their_columns(workspace: Workspace, tmp
     workspace.write_config("sources", {"local_files": {"path": str(tmp_path / "own.jsonl"), **columns}})
     workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
     result = workspace.run("audit", "--model", "tiny", "--benchmark", "own")
-    assert "own.jsonl!1 of 13 dates: cannot be read" in result.stderr
+    assert "own.jsonl!1 of 13 dates: these dates cannot be read" in result.stderr
     assert "own_8: screening only" in told(result)
     groups = set(read_built(workspace.paths, "own_8").examples.column("group").to_pylist())
     assert groups == {row["book"] for row in rows}

@@ -122,7 +122,7 @@ def test_a_missing_input_is_one_line_with_the_command_to_run(audited: Workspace)
             ("--after", "new"),
             "new has not been run on 48 text(s) of shelf_12. Run the model: corpus-audit audit --model new --benchmark",
         ),
-        ("shelf", ("--after", "edited", "--retrained", "base"), "base is named twice"),
+        ("shelf", ("--after", "edited", "--retrained", "base"), "The model base is given twice"),
         ("shelf", ("--after", "edited", "--holdout", "shelfs"), "there is no benchmark 'shelfs'; did you mean"),
         ("others", ("--after", "edited"), "others_12 has no texts to be forgotten"),
     ):

@@ -104,7 +104,7 @@ def test_nine_detectors_fit_into_dagsters_metadata(draw: Callable[[str, int], Fi
 
 
 def test_an_image_that_is_too_large_is_refused() -> None:
-    with pytest.raises(ValueError, match="the limit is 100000"):
+    with pytest.raises(ValueError, match="the limit is 100,000 bytes"):
         to_markdown_image(b"x" * 75_001, "large")
     assert len(to_markdown_image(b"x" * 75_000, "")) > MARKDOWN_LIMIT
 

@@ -96,7 +96,10 @@ def test_rows_that_violate_the_declaration_are_not_written(tmp_path: Path) -> No
         (rows(model=None), "column model contains a null"),
         (rows(number=-0.1), "made: column number has the value -0.1, but the minimum is 0"),
         (rows(number=1.3), "made: column number has the value 1.3, but the maximum is 1"),
-        (rows(quoted="another"), "made: column quoted contains 'another', but the allowed values are words, secret"),
+        (
+            rows(quoted="another"),
+            "made: column quoted has the value 'another', but the allowed values are words, secret",
+        ),
     ):
         with pytest.raises(DataError, match=words):
             store.write(paths, step, MADE, PAIR, wrong, upstream={})

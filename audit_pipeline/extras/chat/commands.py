@@ -169,7 +169,7 @@ def ask(
     dry_run: bool,
     no_text: bool,
 ) -> None:
-    """Ask a chat model for the text of documents, and measure its answers.
+    """Ask a chat model for texts, and measure its answers.
 
     The prompts range from a title to a prefix of a passage. Words of the prompt do not count in the answer. If you
     repeat the command, only requests without an answer are sent. docs/ask.md explains the numbers.

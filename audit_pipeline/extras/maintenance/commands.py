@@ -96,7 +96,7 @@ def _show_removal(removal: Removal, *, dry_run: bool) -> None:
 )
 @table_output_options
 def doctor(deep: bool, names_all: bool) -> None:
-    """Check the installation, configuration, models, data folder, warehouse and Dagster.
+    """Check the installation, the configuration and stored data.
 
     The exit code is 1 if anything is wrong. As in every audit, damaged files of the cache are renamed, and
     tokenizers are cached. Nothing else is changed.

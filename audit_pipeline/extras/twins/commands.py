@@ -32,7 +32,7 @@ _TWINS: Columns = (
 
 @click.group(cls=CommandGroup, section=Section.AUDIT, position=85)
 def twins() -> None:
-    """Draw versions of texts to publish, and test whether models prefer the published versions."""
+    """Draw versions of texts to publish, and test models for them."""
 
 
 @twins.command("draw")

@@ -83,7 +83,10 @@ def test_a_passage_is_a_number_or_a_text_of_the_document(
     ("row", "reason"),
     [
         ({"output": "x"}, "column 'document': Field required"),
-        ({"document": "sea", "output": "x"}, "Unknown document 'sea'. The first documents are: lake.v1, mill."),
+        (
+            {"document": "sea", "output": "x"},
+            "Unknown document 'sea'. Use the name, title or file name of a document. The first documents are: lake.v1, mill.",
+        ),
         ({"document": ["mill"], "output": "x"}, "column 'document': Input should be a valid string"),
         ({"document": "mill"}, "column 'output': Field required"),
         ({"document": "mill", "output": 5}, "column 'output': Input should be a valid string"),

@@ -60,7 +60,11 @@ def test_rows_are_documents_with_a_name_or_a_number(tmp_path: Path) -> None:
     ("name", "content", "said"),
     [
         ("a.txt", b"ab\xff", "invalid UTF-8 at byte 3"),
-        ("a.jsonl", b'{"text": "x", "id": 1}\n{"text": "y", "id": 1}\n', "1 name.* several documents"),
+        (
+            "a.jsonl",
+            b'{"text": "x", "id": 1}\n{"text": "y", "id": 1}\n',
+            r"Several documents have the same name.*1 name\(s\) occur more than once",
+        ),
         ("a.bin", b"x", "format"),
     ],
 )

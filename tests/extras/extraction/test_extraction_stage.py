@@ -191,7 +191,7 @@ def test_too_long_windows_are_a_reason_and_no_error(workspace: Workspace) -> Non
 
 def test_missing_documents_are_reported(workspace: Workspace) -> None:
     workspace.fetch(*made_documents(1, 40))
-    with pytest.raises(DataError, match=r"no longer in its sources.*Build it again"):
+    with pytest.raises(DataError, match=r"no longer in its sources.*Build the benchmark again"):
         read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
 
 

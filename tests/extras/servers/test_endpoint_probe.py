@@ -152,9 +152,7 @@ def test_a_window_longer_than_the_context_is_refused(server: FakeEndpoint, probe
 
 def test_a_busy_or_stopped_server_is_reported(server: FakeEndpoint, probe: Probing) -> None:
     server.next = [fault(503)] * 9
-    with pytest.raises(
-        TransientError, match=r"the server responded with status 503 .*\(after 3 attempts\). Try again later"
-    ):
+    with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\). Try again later"):
         probe("completions")
     server.stop()
     with pytest.raises(TransientError, match="the server cannot be reached"):

@@ -186,7 +186,7 @@ def why_undetermined(found: Conclusion) -> str:
 
 
 def test_a_model_that_knows_the_texts_only_after_is_undetermined() -> None:
-    assert "the model after does" in why_undetermined(conclude(NEVER, KNOWN))
+    assert "the model after unlearning does" in why_undetermined(conclude(NEVER, KNOWN))
 
 
 def test_text_that_the_model_before_gives_may_have_been_known() -> None:
