@@ -85,7 +85,7 @@ def test_a_passage_is_a_number_or_a_text_of_the_document(
         ({"output": "x"}, "column 'document': Field required"),
         (
             {"document": "sea", "output": "x"},
-            "Unknown document 'sea'. Use the name, title or file name of a document. The first documents are: lake.v1, mill.",
+            "Unknown document 'sea'. Use the name, title or file name of a document. The first documents are: lake.v1,",
         ),
         ({"document": ["mill"], "output": "x"}, "column 'document': Input should be a valid string"),
         ({"document": "mill"}, "column 'output': Field required"),
