@@ -260,10 +260,7 @@ def check(
         resolve_workspace_model,
     )
     from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
-    from audit_pipeline.sources.local_files import reuse_read_documents
 
-    # The inventory holds the texts of all files anyway, so this takes no more memory.
-    click.get_current_context().with_resource(reuse_read_documents())
     user_files = UserFiles(
         files,
         held_out,

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -66,9 +66,8 @@ class LocalFilesSettings(base.SourceSection):
     )
     edition_dates: bool = Field(
         default=False,
-        description="true: date EPUB, PDF and Word files by the edition in their metadata, which may be a reprint "
-        "that is "
-        "newer than the work; false: these files have no date",
+        description="true: date EPUB, PDF and Word files by the edition in their metadata, which may be newer than "
+        "the work; false: these files have no date",
     )
     group_column: Text | None = Field(
         default=None,
@@ -112,39 +111,6 @@ class LocalFilesSettings(base.SourceSection):
         if self.path is not None and self.collections:
             raise ValueError("'path' and 'collections' exclude each other. Remove one of them.")
         return self
-
-
-_DocumentKey = tuple[Path, int, int, int]
-_documents_read: dict[_DocumentKey, WholeDocument] | None = None
-"""The whole files that were read inside :func:`reuse_read_documents`. None outside of it."""
-
-
-@contextmanager
-def reuse_read_documents() -> Iterator[None]:
-    """Parse each file once inside this block. A file whose size, time or inode changed is parsed again.
-
-    The block keeps the texts of all files in memory. Parsing a book of 300 pages takes seconds, and ``corpus-audit
-    check`` reads the files twice: it inspects them, and the source stores them.
-    """
-    global _documents_read  # noqa: PLW0603 - the source is called by Dagster, which passes no arguments on
-    _documents_read = {}
-    try:
-        yield
-    finally:
-        _documents_read = None
-
-
-def _read_document_once(path: Path) -> WholeDocument:
-    if _documents_read is None:
-        return read_document(path)
-    try:
-        status = path.stat()
-    except OSError:
-        return read_document(path)
-    key = (path, status.st_size, status.st_mtime_ns, status.st_ino)
-    if key not in _documents_read:
-        _documents_read[key] = read_document(path)
-    return _documents_read[key]
 
 
 def fetch(settings: LocalFilesSettings, downloads: Path) -> base.FetchedDocuments:
@@ -235,7 +201,13 @@ def _explain_unsupported_format(path: Path) -> str | None:
 def _read_whole_document(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> Iterator[base.FetchedItem]:
-    whole = _read_document_once(path)
+    try:
+        status = path.stat()
+    except OSError:
+        # read_document names the cause, such as a broken link.
+        whole = read_document(path)
+    else:
+        whole = _read_file_version(path, status.st_size, status.st_mtime_ns, status.st_ino)
     problem = text_rows.explain_unusable_text(whole.text)
     if problem is not None:
         yield base.LeftOut(name, f"the text {problem}")
@@ -246,6 +218,16 @@ def _read_whole_document(
         document = replace(document, date_kind=EDITION_DATE)
     yield replace(document, places=whole.places, edition=whole.edition)
     yield from (base.LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems)
+
+
+@lru_cache(maxsize=256)
+def _read_file_version(path: Path, size: int, modified_ns: int, inode: int) -> WholeDocument:
+    """Read a file that is one document. A version of the file, which the arguments identify, is parsed once.
+
+    ``corpus-audit check`` reads the files twice: it inspects them, and the source stores them. Parsing a book of 300
+    pages takes seconds.
+    """
+    return read_document(path)
 
 
 def _read_row_documents(

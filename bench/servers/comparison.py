@@ -6,6 +6,7 @@ vllm_server.py and llama_cpp_server.py.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -46,6 +47,14 @@ OWN_TEXTS = (
 )
 
 FloatArray = npt.NDArray[np.float64]
+
+
+def build_argument_parser(description: str, port: int) -> argparse.ArgumentParser:
+    """Return a parser of the options that the comparisons with all servers have. ``port`` is the default port."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--python", required=True, help="Python of the server's environment.")
+    parser.add_argument("--port", type=int, default=port, help="Port of the server.")
+    return parser
 
 
 def read_texts() -> list[str]:

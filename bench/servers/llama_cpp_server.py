@@ -18,13 +18,13 @@ comparison.py runs and compares both sides.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
 from comparison import (
     NAME,
     SERVED,
+    build_argument_parser,
     build_own_entry,
     build_served_entry,
     compare_sides,
@@ -43,9 +43,7 @@ TOLERANCE = 0.01
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="Python of the server's environment.")
-    parser.add_argument("--port", type=int, default=8011, help="Port of the server.")
+    parser = build_argument_parser(__doc__.splitlines()[0], port=8011)
     given = parser.parse_args()
     models, all_texts = DataPaths.from_environment(), read_texts()
     own = compute_side(build_own_entry(), all_texts, models)

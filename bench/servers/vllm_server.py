@@ -18,7 +18,6 @@ runs and compares both sides.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from comparison import (
     NAME,
     SERVED,
     SPECIAL,
+    build_argument_parser,
     build_own_entry,
     build_served_entry,
     compare_sides,
@@ -43,9 +43,7 @@ TOLERANCE = 2e-4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--python", required=True, help="Python of the server's environment.")
-    parser.add_argument("--port", type=int, default=8013, help="Port of the server.")
+    parser = build_argument_parser(__doc__.splitlines()[0], port=8013)
     parser.add_argument("--moments", action="store_true", help="Use the plugin corpus-audit-vllm.")
     given = parser.parse_args()
     models, all_texts = DataPaths.from_environment(), [*read_texts(), SPECIAL]

@@ -292,7 +292,7 @@ _NO_RUN = -1
 _BITS_PER_HASH = 16
 _MAX_BITS = 33
 _MAX_SPARSE_BITS = 22
-"""Maximum number of bits for which a table has eight buckets per hash. A larger table has one per hash."""
+"""Maximum number of a bucket's bits in a table with more buckets than hashes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,8 +306,7 @@ class HashTable:
         bits: Number of a hash's leading bits that the filter ``seen`` tests.
         seen: A filter that excludes most hashes of a corpus, uint8 array. It has one bit per value of the leading bits.
             The bit is set if a hash of the table has this value.
-        buckets: Index of the first hash per value of fewer leading bits, int32 array. There are at least half as many
-            buckets as hashes.
+        buckets: Index of the first hash per value of fewer leading bits, int32 array (see ``_count_bucket_bits``).
     """
 
     values: Hashes
@@ -450,5 +449,10 @@ def build_index(words: Words, first_word: Places, n: int, shortest: int) -> Text
 
 
 def _count_bucket_bits(count: int) -> int:
+    """Return the number of leading bits that choose a hash's bucket in a table of ``count`` hashes.
+
+    A small table has four to eight buckets per hash, so most searches end at once. A large table has at least one per
+    two hashes, because more buckets would not fit into the processor's cache.
+    """
     bits = max(count, 2).bit_length() - 1
     return max(bits, min(bits + 3, _MAX_SPARSE_BITS))

@@ -22,23 +22,21 @@ from audit_pipeline.extras.corpora.word_hashes import Places, hash_words
 
 
 def match_by_full_table(text: Sequence[int], document: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of a longest common subsequence from a table of all elements."""
-    masks: dict[int, int] = defaultdict(int)
-    for at, word in enumerate(text):
-        masks[word] |= 1 << at
-    everything = (1 << len(text)) - 1
-    level = everything
-    levels = [level]
-    for word in document:
-        common = level & masks[word]
-        level = ((level + common) | (level - common)) & everything
-        levels.append(level)
+    """Yield the pairs of a longest common subsequence, from a table of the lengths for all prefixes."""
+    lengths = np.zeros((len(text) + 1, len(document) + 1), np.int64)
+    for at, word in enumerate(text, 1):
+        for place, other in enumerate(document, 1):
+            if word == other:
+                lengths[at, place] = lengths[at - 1, place - 1] + 1
+            else:
+                lengths[at, place] = max(lengths[at - 1, place], lengths[at, place - 1])
     at = len(text)
     place = len(document)
     while at and place:
-        if levels[place] >> (at - 1) & 1:
+        # A last element that does not change the length is dropped, first from the text.
+        if lengths[at - 1, place] == lengths[at, place]:
             at -= 1
-        elif not levels[place - 1] >> (at - 1) & 1:
+        elif lengths[at, place - 1] == lengths[at, place]:
             place -= 1
         else:
             at -= 1
@@ -47,7 +45,7 @@ def match_by_full_table(text: Sequence[int], document: Sequence[int]) -> Iterato
 
 
 @given(st.lists(st.integers(0, 6), max_size=14), st.lists(st.integers(3, 9), max_size=14))
-def test_elements_of_one_sequence_only_change_no_pair(text: list[int], document: list[int]) -> None:
+def test_matched_pairs_are_those_of_the_table_of_lengths(text: list[int], document: list[int]) -> None:
     assert [*match_in_order(text, document)] == [*match_by_full_table(text, document)]
 
 
