@@ -32,7 +32,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.conversion import read_with_transformers
 from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenized
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.pipeline.check_workspace import create_workspace
+from audit_pipeline.pipeline.workspace_creation import create_workspace
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import refresh_source
 from audit_pipeline.store.paths import DataPaths

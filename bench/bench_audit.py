@@ -69,9 +69,9 @@ def write_texts(path: Path, texts: int, groups: int) -> None:
 
 def make_workspace(folder: Path, texts: int, groups: Sequence[int]) -> Path:
     """Create a workspace with a model, and a benchmark for each number of groups. Return the folder of the model."""
-    from audit_pipeline.pipeline import check_workspace
+    from audit_pipeline.pipeline import workspace_creation
 
-    check_workspace.create_workspace(folder)
+    workspace_creation.create_workspace(folder)
     entries = {_format_benchmark_name(count): _make_benchmark(folder / "config", texts, count) for count in groups}
     # YAML reads JSON.
     benchmarks = json.dumps({"benchmarks": entries})

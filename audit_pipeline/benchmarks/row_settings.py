@@ -54,7 +54,7 @@ class PackageFile(StrictSettings):
         try:
             return str(Version(version))
         except InvalidVersion:
-            raise ValueError(f"must be a version in quotes, such as '1.0'; not {version!r}") from None
+            raise ValueError(f"{version!r} is not a version. Give a version in quotes, such as '1.0'.") from None
 
 
 def _require_relative_path(file: str) -> str:

@@ -345,7 +345,7 @@ def show_findings(
     sides = f"{most['n_members']:,} {names[0]}, {most['n_nonmembers']:,} {names[1]}"
     console.print_result(console.escape_control_characters(f"\n{benchmark}: {sides}"))
     parts = _group_by_headline(findings, headline)
-    if console.is_layout_output():
+    if console.prints_tables_to_paste():
         caption = " ".join(_iterate_caption(benchmark, sides, findings, answer, has_headline=len(parts) > 1))
         console.show_table("findings", findings, _IN_A_PAPER, parts=parts, caption=caption)
     else:

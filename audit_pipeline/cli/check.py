@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.pipeline.check_workspace import CheckWorkspace
     from audit_pipeline.pipeline.user_files import Inventory
+    from audit_pipeline.pipeline.workspace_creation import CheckWorkspace
     from audit_pipeline.sources.base import Document
     from audit_pipeline.statistics.possible_conclusions import PassageSearch
 
@@ -253,13 +253,13 @@ def check(
     if authority is not None and not seal:
         raise click.UsageError("--authority requires --seal. Add --seal.")
     from audit_pipeline.models.tokenized_model import load_tokenized
-    from audit_pipeline.pipeline.check_workspace import (
+    from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
+    from audit_pipeline.pipeline.workspace_creation import (
         ensure_workspace,
         find_check_workspace,
         make_dry_run_workspace,
         resolve_workspace_model,
     )
-    from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
 
     user_files = UserFiles(
         files,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from audit_pipeline.models.usage_budget import Limits
-from audit_pipeline.pipeline.console import Layout, Row, is_layout_output, print_result
+from audit_pipeline.pipeline.console import Layout, Row, print_result, prints_tables_to_paste
 from audit_pipeline.report.number_format import DASH, format_estimate, format_waiting_time
 from audit_pipeline.store.paths import DataPaths
 
@@ -146,7 +146,7 @@ def format_detector_setting(row: Row) -> str:
 
 def format_detector_cell(row: Row) -> str:
     """Format a detector with its parameters: as a user types them, or with its title in a table to paste."""
-    return format_setting_with_title(row) if is_layout_output() else format_detector_setting(row)
+    return format_setting_with_title(row) if prints_tables_to_paste() else format_detector_setting(row)
 
 
 def format_setting_with_title(row: Row) -> str:

@@ -24,7 +24,7 @@ def init(folder: Path) -> None:
     FOLDER (default: the current folder) gets the folders config/ and data/ and the file workspace.yaml. Edit the files
     in config/.
     """
-    from audit_pipeline.pipeline.check_workspace import create_workspace
+    from audit_pipeline.pipeline.workspace_creation import create_workspace
 
     print_result("Created, with the default configuration:")
     for path in create_workspace(folder.resolve()):

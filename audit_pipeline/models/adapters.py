@@ -60,7 +60,7 @@ class HeldBase:
             self._key = None if entry.compile else key
         if model.located.adapter is None:
             return self._base  # type: ignore[no-any-return]
-        message = f"{entry.name}: applying the adapter {entry.adapter} to its base model"
+        message = f"{entry.name}: applying the adapter ({entry.adapter}) to its base model"
         if model.located.own_tokenizer is not None:
             message += ", and using the tokenizer of the adapter"
         notify(message)

@@ -18,7 +18,7 @@ from audit_pipeline.store.files import read_json_if_whole
 from audit_pipeline.store.paths import DataPaths
 
 _NO_VARIANT = re.compile(r"main|[0-9a-f]{40}")
-"""Revisions that are no variants: the default branch and pinned commits."""
+"""Revisions that a title does not name, because they are no variant of the model: the default branch and commits."""
 # Separators of words in a name. A point between digits is part of a number, as in Qwen2.5.
 _BREAKS = re.compile(r"[-\s/@,()\[\]]+|(?<!\d)\.|\.(?!\d)")
 _GGUF_MAGIC = b"GGUF"
@@ -79,7 +79,11 @@ def _shorten_path(name: str) -> str:
 
 
 def _list_variant_facts(entry: ModelEntry, shown: str, weights_format: str | None) -> Iterator[str]:
-    """Yield the facts that the title lacks: the adapter or words of the files' name, and a named revision."""
+    """Yield the facts that the title lacks.
+
+    The first fact is the adapter. Without an adapter, it is the words of the published name that the title lacks. The
+    second fact is the revision, if it is neither ``main`` nor a commit.
+    """
     files_name = _find_published_name(entry)
     if entry.adapter is not None:
         adapter = entry.adapter.hub or _shorten_path(str(entry.adapter.path))

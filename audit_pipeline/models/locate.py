@@ -68,7 +68,7 @@ class LocatedModel:
         if entry.control is not None:
             files = f"control {entry.control.name}, {entry.control.role}: version {self.folder.parent.name}"
         if entry.adapter is not None:
-            files += f" with the adapter {entry.adapter}"
+            files += f" with the adapter ({entry.adapter})"
         return entry.host.describe_location(files)
 
 
@@ -115,7 +115,7 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
     """Return the recorded card of a model.
 
     Raises:
-        ModelError: If the card cannot be read, or lacks the tokenizer.
+        ModelError: If the card cannot be read, or lacks the tokenizer fingerprint or the weights digest.
     """
     try:
         card: dict[str, Any] = read_json(paths.model_card(fingerprint))
@@ -126,7 +126,10 @@ def read_card(fingerprint: str, paths: DataPaths) -> dict[str, Any]:
 
 
 def _locate_tokenizer_of_card(entry: ModelEntry, paths: DataPaths) -> LocatedModel:
-    """Locate the stored tokenizer of a model that has only a card. The latest copy is used, of any package version."""
+    """Locate the stored tokenizer of a model that has only a card.
+
+    If copies of several package versions are stored, the most recent file is used.
+    """
     tokenizer = str(read_card(str(entry.card), paths)["tokenizer_fingerprint"])
     folders = [path.parent for path in paths.stored_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:

@@ -384,14 +384,14 @@ def find_own_tokenizer(adapter: Path, base: Path | None) -> Path | None:
     if _TOKENIZER_FILE not in present:
         compared = [*present, "merges.txt", "added_tokens.json"]
     for name in compared:
-        if _read_content(adapter / name) != _read_content(base / name):
+        if _read_tokenizer_content(adapter / name) != _read_tokenizer_content(base / name):
             return adapter
     if _read_declarations(adapter) not in ({}, _read_declarations(base)):
         return adapter
     return None
 
 
-def _read_content(file: Path) -> object:
+def _read_tokenizer_content(file: Path) -> object:
     """Return the part of a tokenizer file that determines the tokens of a text, or None if the file is missing.
 
     This is the content of a JSON file without batch settings, or the bytes of another file.
@@ -414,7 +414,7 @@ def _read_content(file: Path) -> object:
 
 def _read_declarations(folder: Path) -> dict[str, object]:
     """Return the declarations in tokenizer_config.json: start and end tokens, if texts get them, and added tokens."""
-    fields = _read_content(folder / "tokenizer_config.json")
+    fields = _read_tokenizer_content(folder / "tokenizer_config.json")
     if not isinstance(fields, dict):
         return {}
     declared: dict[str, object] = {}
@@ -430,8 +430,8 @@ def _read_declarations(folder: Path) -> dict[str, object]:
 
 
 def _require_no_further_tokens(adapter: Path, base: Path | None) -> None:
-    added = _read_content(adapter / "added_tokens.json")
-    if added and (base is None or added != _read_content(base / "added_tokens.json")):
+    added = _read_tokenizer_content(adapter / "added_tokens.json")
+    if added and (base is None or added != _read_tokenizer_content(base / "added_tokens.json")):
         raise ModelError(
             f"{adapter / 'added_tokens.json'} declares tokens that the base model does not have, and its folder "
             f"contains no {_TOKENIZER_FILE}. Save the adapter's tokenizer into the folder again."

@@ -105,7 +105,7 @@ def is_json_output() -> bool:
     return _document.get() is not None
 
 
-def is_layout_output() -> bool:
+def prints_tables_to_paste() -> bool:
     """Return whether the running command prints tables to paste (``--format markdown`` or ``latex``)."""
     return _layout.get() is not None
 

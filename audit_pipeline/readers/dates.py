@@ -189,7 +189,8 @@ def _read_digits(digits: str) -> Dating:
     if len(digits) in (len("20240531"), len("20240531120000")):
         return _build_from_numbers(int(digits[:4]), int(digits[4:6]), int(digits[6:8]))
     if _COMPACT_MINUTE.fullmatch(digits):
-        raise ValueError("the digits may be a compact date or milliseconds in the year 1976")
+        # The digits may be a compact date or milliseconds in the year 1976.
+        raise ValueError("ambiguous digits")
     for least, units_per_second in _EPOCH_UNITS:
         if least <= int(digits) < 100 * least:
             return Dating(datetime.fromtimestamp(int(digits) // units_per_second, UTC).date())

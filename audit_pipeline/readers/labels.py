@@ -45,7 +45,7 @@ class LabelReader:
         known: Number of members (key 1) and of non-members (key 0). Empty labels are not counted.
         not_understood: Number of labels with an unknown spelling.
         counts: Number of labels for each of the first five unknown spellings. All spellings of more than 30 characters
-            are counted under the key None. If columns are shifted, such a spelling may be a whole text.
+            are counted under the key None. Such a value may be a whole text if the columns of the file are shifted.
     """
 
     known: dict[int, int] = field(default_factory=lambda: {MEMBER: 0, NON_MEMBER: 0})

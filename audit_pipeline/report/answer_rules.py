@@ -52,13 +52,13 @@ SOUND = "sound test"
 OPPOSITE = "opposite"
 TRAINING = "training"
 
-Sides = Literal["labelled", "audited against held-out", "none"]
+ComparedSides = Literal["labelled", "audited against held-out", "none"]
 """The two sides of an AUROC: labelled members and non-members, or audited and held-out texts."""
 
 Outcome = tuple[str, Mapping[str, Any]]
 """The kind of an answer, and further facts for its sentences besides the findings."""
 
-_SIDE_NAMES: Mapping[Sides, tuple[str, str]] = {"labelled": ("members", "non-members")}
+_SIDE_NAMES: Mapping[ComparedSides, tuple[str, str]] = {"labelled": ("members", "non-members")}
 _Z_95 = 1.959964
 # Outcomes without a finding. "texts_differ" replaces them if the audited texts together differ from the others.
 _OUTCOMES_WITHOUT_FINDING = (
@@ -174,7 +174,7 @@ class PairFindings:
         nonmember_from: Earliest date of non-members, if labels follow from dates.
     """
 
-    sides: Sides
+    sides: ComparedSides
     claim_level: str | None
     split_verdict: str | None
     auroc: MetricEstimate | None

@@ -27,11 +27,13 @@ def describe_search_answer(model: str, benchmark: str, counts: Mapping[str, Any]
         benchmark: Title of the benchmark.
         counts: Numbers and flags of the search.
 
-            * Audited documents: ``documents`` with a window, ``without_window``, ``reproduced``, and those that
-              ``stand_out`` (q ≤ 0.05) by their strongest window. ``reason`` is why documents have no window.
-            * Held-out documents: ``held_out``, and ``held_out_reproduced``.
-            * Windows: ``window`` is their number of tokens. ``set_apart`` is the number of predictable windows, which
-              the model can reproduce without having read the document.
+            * Audited documents: ``documents`` is the number with a window, ``without_window`` the number without one.
+              ``reproduced`` is the number with a reproduced passage. ``stand_out`` is the number with q ≤ 0.05 for
+              their strongest window. ``reason`` states why documents have no window.
+            * Held-out documents: ``held_out`` is their number. ``held_out_reproduced`` is the number with a reproduced
+              passage.
+            * Windows: ``window`` is the length of a window in tokens. ``set_apart`` is the number of predictable
+              windows, which the model can reproduce without having read the document.
             * ``grid`` is True if several lengths were tried. ``asked`` is True if the model was also asked in words
               about the same documents.
     """

@@ -167,7 +167,7 @@ def _collect_findings(
     if setting is None:
         every = _summarise_every_setting(detectors, audited_tests, tests)
     return PairFindings(
-        sides=_find_sides(detectors),
+        sides=_determine_compared_sides(detectors),
         claim_level=claim_level,
         split_verdict=split_verdict,
         auroc=_find_estimate(headline_rows, setting, "auroc"),
@@ -193,7 +193,7 @@ def _get_setting(row: Row) -> Setting:
     return row["detector"], row["parameters"]
 
 
-def _find_sides(detectors: Sequence[Row]) -> answer_rules.Sides:
+def _determine_compared_sides(detectors: Sequence[Row]) -> answer_rules.ComparedSides:
     if not detectors:
         return "none"
     for row in detectors:

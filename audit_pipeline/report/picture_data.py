@@ -111,7 +111,10 @@ def _build_points(rows_by_value: Mapping[str, Sequence[Row]], values: Sequence[s
 
 
 def _average_over_seeds(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the mean AUROC over seeds. Its interval is that of a single seed, or the range of several seeds."""
+    """Return the mean AUROC over seeds, with an interval.
+
+    With one seed, the interval is that of its AUROC. With several seeds, it is the range of their AUROCs.
+    """
     aurocs = [float(row["auroc"]) for row in rows]
     if not aurocs:
         return {"value": None, "low": None, "high": None, "method": None}

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from audit_pipeline.report.answer_rules import Sides
+from audit_pipeline.report.answer_rules import ComparedSides
 from audit_pipeline.report.number_format import format_interval, format_number, format_target_rate
 from audit_pipeline.report.picture_data import SIDES
 from audit_pipeline.report.plots import (
@@ -70,7 +70,7 @@ _INLINE_INK = "#757575"
 _MAX_REUSED = 16
 """Maximum number of controls and of studies whose pictures are kept for the next page."""
 
-SIDE_NAMES: dict[Sides, tuple[str, str]] = {
+SIDE_NAMES: dict[ComparedSides, tuple[str, str]] = {
     "labelled": SIDES,
     "audited against held-out": ("audited", "held-out"),
     "none": SIDES,

@@ -178,12 +178,14 @@ def read_known_texts(
 
 
 def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
-    """Return the texts of a user's file of one side, in file order. Each text is returned once, in its first spelling.
+    """Return the texts of a user's file of known members or known non-members, in file order.
+
+    If several rows have the same text in different spellings, only the first spelling is returned.
 
     All rows must be usable, because the first texts form the prefix. A skipped row would change it.
 
     Raises:
-        DataError: If a row is unusable, or if its label is unknown or that of the other side.
+        DataError: If a row is unusable, or if its label is not understood or is that of the other side.
     """
     labels = LabelReader()
     texts: list[str] = []

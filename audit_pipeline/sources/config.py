@@ -166,7 +166,7 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
 
 
 def _collect_stamps(value: Any) -> Any:
-    """Return the result of :func:`list_file_stamps` for the paths in a setting, or an empty value without paths."""
+    """Return the file stamps (:func:`list_file_stamps`) of all paths in a setting, or an empty value if it has none."""
     if isinstance(value, Path):
         return list_file_stamps(value)
     if isinstance(value, tuple):

@@ -319,7 +319,7 @@ SOURCE = base.Source(
     f"as set in config/{base.FILE_NAME}",
     LocalFilesSettings,
     fetch,
-    version=6,
+    version=7,
     on_request=True,
 )
 

@@ -218,7 +218,7 @@ def _iterate_members(category: str, ask: _Ask) -> Iterator[dict[str, Any]]:
 
 
 def _fetch_document(settings: WikipediaSettings, ask: _Ask, page_id: int, title: str) -> base.Document:
-    """Fetch first revision and text of a page with one request, and return its document.
+    """Fetch the text of a page and the date of its first revision with one request, and return the document.
 
     Raises:
         base.UnusableDocumentError: If the page has no usable text.

@@ -64,7 +64,7 @@ def _build_row(
     }
 
 
-def build_balance_rows(texts: EvaluationTexts) -> list[Row]:
+def build_side_count_rows(texts: EvaluationTexts) -> list[Row]:
     """Return the numbers of texts, groups and texts per collection of each side.
 
     The last row is the number of collections whose two sides differ in their number of texts.
@@ -334,7 +334,7 @@ def measure_split_quality(
         *build_language_rows(sample),
     ]:
         rows.append({**row, "method": f"{row['method']}{note}"})
-    rows += build_balance_rows(texts)
+    rows += build_side_count_rows(texts)
     rows += build_published_rows(texts)
     shared = {"benchmark": texts.benchmark, "split_verdict": assessed_split.verdict, "run_id": run_id}
     return table_from_rows([{**shared, **row} for row in rows], SPLIT_QUALITY)

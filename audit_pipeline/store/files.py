@@ -96,7 +96,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a Parquet file (zstd, with page checksums) that is not atomic (see :func:`write_table`)."""
+    """Write a Parquet file with zstd compression and page checksums, not atomically (see :func:`write_table`)."""
     pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 

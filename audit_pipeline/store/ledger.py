@@ -368,7 +368,12 @@ def _format_unexplained_file(file: Path) -> str:
 
 
 def find_writing_run(paths: DataPaths, table: Table, partition: str) -> Entry | None:
-    """Return the entry of the partition's current file, for a table whose file every run replaces.
+    """Return the ledger entry of the run that wrote the partition's current file.
+
+    Args:
+        paths: The data folder.
+        table: A table with one file per partition, which every run replaces.
+        partition: The partition.
 
     Returns:
         The entry, or None if the file is missing or no entry has its sha256.

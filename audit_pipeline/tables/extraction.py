@@ -22,7 +22,7 @@ _TO_BE_DRAWN = f"if every token is sampled from the {BEST_TOKENS} most likely to
 
 EXTRACTION_WINDOWS = build_run_table(
     "extraction_windows",
-    "probability that the model continues each window's prefix with its suffix word for word, of every run",
+    "for every run: the probability that the model continues the prefix of each window word for word with its suffix",
     current="the windows of documents",
     key=("document_id", "start"),
     made_from=("documents", "examples", "extraction"),
@@ -128,7 +128,7 @@ def _build_coverage_column(threshold: str) -> Column:
 
 DOCUMENT_MEMORISATION = build_run_table(
     "document_memorisation",
-    "how much of every document the model reproduces word for word, of every run",
+    "for every run: how much of each document the model reproduces word for word",
     current="how much of each document the model reproduces word for word,",
     key=("document_id",),
     made_from=("extraction_windows",),
@@ -165,7 +165,9 @@ DOCUMENT_MEMORISATION = build_run_table(
             "share of the document's characters in windows that are no evidence (set_apart)",
             null=True,
         ),
-        int64("longest_run", "longest contiguous stretch of suffixes above the lowest threshold, in characters", ge=0),
+        int64(
+            "longest_run", "length in characters of the longest run of suffixes that reach the lowest threshold", ge=0
+        ),
         int64("longest_run_words", "length of the longest run in whitespace-separated words", null=True),
         double("log_p", "log-probability of the strongest window that is evidence of memorisation", null=True),
         string(
@@ -196,7 +198,7 @@ DOCUMENT_MEMORISATION = build_run_table(
 
 EXTRACTION_GRID = build_run_table(
     "extraction_grid",
-    "the probability that the model reproduces suffixes of every document at every setting of a grid, of every run",
+    "for every run: the probability that the model reproduces suffixes of each document at each setting of a grid",
     current="the probability that the model reproduces suffixes of each document at each setting,",
     key=("document_id", "prefix_tokens", "suffix_tokens", "temperature", "drawn_from"),
     made_from=("documents", "examples", "grid"),
@@ -222,7 +224,7 @@ EXTRACTION_GRID = build_run_table(
 
 EXTRACTION_RATES = build_run_table(
     "extraction_rates",
-    "how much of a group, collection or benchmark the model reproduces word for word, of every run",
+    "for every run: how much of a group, collection or benchmark the model reproduces word for word",
     current="how much of groups, collections and benchmarks the model reproduces word for word,",
     key=("unit", "name", "side", "rule", "threshold"),
     made_from=("document_memorisation",),
@@ -244,7 +246,7 @@ EXTRACTION_RATES = build_run_table(
         double("covered", "share of the characters in suffixes that count, without windows that are no evidence"),
         double(
             "covered_low",
-            "lower end of the 95% interval of covered, by document; null if all documents have the same share",
+            "lower end of the 95% interval of covered, over documents; null if all documents have the same share",
             null=True,
         ),
         double("covered_high", "upper end of the 95% interval of covered", null=True),

@@ -55,7 +55,7 @@ CORPUS_OVERLAP = Table(
         ),
         boolean(
             "contaminated",
-            "whether the text is contaminated by the rule; null if the text is too short to tell",
+            "whether the text counts as contaminated by the rule of the run; null if the text is too short to tell",
             null=True,
         ),
         string(
@@ -97,8 +97,8 @@ OVERLAP_SPANS = Table(
         int64("words", "number of words of the passage that the documents have"),
         int64(
             "documents",
-            "number of documents with the whole passage; by the rule of evidence, with at least 80% of its words in "
-            "order",
+            "number of documents that contain the whole passage; under the rule of evidence, number of documents that "
+            "contain at least 80% of its words in order",
         ),
         int64("documents_of_rarest_run", "number of documents with the rarest run of n words of the passage"),
         boolean(

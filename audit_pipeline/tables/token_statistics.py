@@ -75,7 +75,8 @@ TOKEN_STATISTICS = Table(
     columns=(
         string(
             "key",
-            "cache key: digest of text, model, tokenizer, start-token policy and token, window, stride, kind version",
+            "cache key: digest of the text, the model, the tokenizer, the start token, the window, the stride, and the "
+            "kind of statistics with its version",
         ),
         string("text_sha256", "sha256 of the UTF-8 text"),
         _token_ints("token_id", "ids of the scored tokens, in order"),

@@ -197,7 +197,10 @@ class Prepared:
         return "branches" in self.missing[text]
 
     def without_logit_rows(self, texts: Collection[int]) -> Prepared:
-        """Return the remaining work after cached logits have filled rows of the texts with the numbers ``texts``."""
+        """Return the work that remains after rows of some texts were computed from cached logits.
+
+        ``texts`` contains the indices of these texts in ``keys``.
+        """
         remaining = Prepared(self.distinct, [], [], [])
         new_numbers: dict[int, int] = {}
         for text, missing in enumerate(self.missing):

@@ -25,8 +25,8 @@ ForwardPass = Any
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Maximum number of tokens per batch of windows, including padding, by type of device."""
 
-# Number of tokens, including padding, from which a batch on a GPU ends before a much shorter window. Matrix products of
-# this size have almost their full speed, and padding costs more time than one more batch.
+# A batch on a GPU with at least this number of tokens, including padding, takes no much shorter window. Matrix products
+# of this size run at almost full speed, so padding costs more time than one more batch.
 _MIN_GPU_BATCH_TOKENS = 4096
 # For small models, a GPU computes faster than the processor can start kernels, so batches are larger.
 _SMALL_MODEL = 1_000_000_000
@@ -142,11 +142,12 @@ def is_model_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
 
 
 def is_faster_with_onednn(weight: torch.Tensor) -> bool:
-    """Return True if oneDNN multiplies with the ``weight`` [out, in] of a linear layer correctly and faster than torch.
+    """Return True if oneDNN multiplies by a linear layer's ``weight`` [out, in] correctly and faster than torch.
 
-    torch multiplies float32 with MKL, which uses about half of the speed of some processors. On an AMD EPYC with
-    AVX-512, oneDNN is 2.2 times as fast; on other processors the two are equal. So both are timed once per model and
-    machine. The result is False on a GPU, for dtypes other than float32, for small weights, and without oneDNN.
+    torch multiplies float32 matrices with MKL, which reaches about half of the peak speed of some processors. On an AMD
+    EPYC with AVX-512, oneDNN is 2.2 times as fast. On other processors the two are equal. So both are timed once per
+    model and machine. The result is False on a GPU, for dtypes other than float32, for small weights, and without
+    oneDNN.
     """
     is_possible = weight.device.type == "cpu" and weight.dtype == torch.float32 and layer_tuning.has_onednn()
     if not is_possible or weight.numel() < _MIN_WEIGHT_SIZE:

@@ -71,7 +71,7 @@ class Branches:
 
     @cached_property
     def targets(self) -> Ints:
-        """Return the token that each read token predicts, which is the text's next token: [tokens]."""
+        """Return the target of each token that the branches read, which is the next token of the text: [tokens]."""
         return np.asarray(self.ids[self.window[self.owner], self.start[self.owner] + self.step + 1])
 
 

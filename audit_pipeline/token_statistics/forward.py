@@ -119,7 +119,7 @@ class ForwardPass:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run the model inside this block: without gradients, and with the faster library for matrix products."""
+        """Open a context in which the model runs without gradients and with the faster library for matrix products."""
         with torch.inference_mode(), layer_tuning.use_linear(self._layers, onednn=self.checked.onednn):
             yield
 

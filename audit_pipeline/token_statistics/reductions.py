@@ -3,7 +3,8 @@
 The sweep goes over the vocabulary in blocks. While a block is in the processor's cache, all statistics of it are
 computed. Blocks are combined as parts of a mixture: the weight of a block is its share of the probability. Means and
 variances are merged in the centred form (Chan, Golub and LeVeque 1983), which loses no digits by cancellation, even in
-flat or sharp distributions. Memory depends on the size of a block, and full logits are never computed.
+flat or sharp distributions. Memory depends on the size of a block, unless the logits
+themselves are stored or the head can only be called as a whole.
 """
 
 from __future__ import annotations
@@ -429,11 +430,11 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     pieces = []
     for begin in range(0, max(len(logits), 1), step):
         end = begin + step
-        pieces.append(_sweep_rows(logits.part(begin, end), target[begin:end], scratch, frozenset(wanted)))
+        pieces.append(_reduce_over_vocabulary(logits.part(begin, end), target[begin:end], scratch, frozenset(wanted)))
     return join_reduced(pieces)
 
 
-def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:
+def _reduce_over_vocabulary(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:
     target_logprob = TargetLogprob(target)
     logit_statistics: list[LogitStatistic] = [target_logprob]
     for names, make in LOGIT_STATISTICS:

@@ -216,5 +216,5 @@ def format_model_origin(entry: ModelEntry) -> str:
     elif entry.control is not None:
         files = f"control {entry.control.name}: {entry.control.role}"
     if entry.adapter is not None:
-        files += f" with the adapter {entry.adapter}"
+        files += f" with the adapter ({entry.adapter})"
     return entry.host.describe_location(files)

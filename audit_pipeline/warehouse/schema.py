@@ -105,10 +105,10 @@ _MISSING = pa.schema(
 
 
 def create_schema(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
-    """Create the empty tables, the views and the macros, with comments on all columns.
+    """Create the empty tables, the views and the macros, with comments on the columns.
 
     The comment of a view column is in the file of the view. If it is missing there, the column inherits the comment of
-    a table that the view reads. Otherwise, the comment follows from the end of the column's name.
+    a table that the view reads. Otherwise, the columns ``…_low`` and ``…_high`` get a comment on ends of intervals.
     """
     statements = (*map(table_sql.build_create_table_sql, tables), *(definition.sql for definition in DEFINITIONS))
     _execute_in_transaction(connection, statements)

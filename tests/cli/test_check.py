@@ -18,10 +18,10 @@ from tiny_models import SENTENCES, save_model
 from audit_pipeline.cli import main
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.pipeline.check_workspace import create_workspace, ensure_workspace, find_check_workspace
 from audit_pipeline.pipeline.dagster import weekly
 from audit_pipeline.pipeline.dagster.instance import open_instance
 from audit_pipeline.pipeline.user_files import UserFiles, inspect_user_files
+from audit_pipeline.pipeline.workspace_creation import create_workspace, ensure_workspace, find_check_workspace
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import query_warehouse
 

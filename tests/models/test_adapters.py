@@ -396,7 +396,7 @@ def test_adapters_work_on_quantised_bases(tmp_path: Path) -> None:
 
 def test_an_entry_names_the_location_of_the_adapter(tmp_path: Path, base: Path, adapter: Path) -> None:
     located = locate(ModelEntry(name="m", path=base, adapter=AdapterFiles(path=adapter)))
-    assert located.resolved_from == f"path {base} with the adapter path {adapter}"
+    assert located.resolved_from == f"path {base} with the adapter (path {adapter})"
     assert located.adapter is not None
     for fields in ({}, {"hub": "a/b", "path": adapter}):
         with pytest.raises(ValueError, match="either 'hub' or 'path'"):

@@ -12,13 +12,13 @@ from made_whole_files import scan
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.pipeline.check_workspace import ensure_workspace
 from audit_pipeline.pipeline.user_files import (
     Inventory,
     UserFiles,
     explain_unused_parts,
     inspect_user_files,
 )
+from audit_pipeline.pipeline.workspace_creation import ensure_workspace
 from audit_pipeline.statistics.claims import HeldOutReason, decide_claim_level
 
 GERMAN = "Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam, und niemand sagte ein Wort. "

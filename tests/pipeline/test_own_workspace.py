@@ -11,18 +11,18 @@ import yaml
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.pipeline.check_workspace import (
-    create_workspace,
-    ensure_workspace,
-    make_dry_run_workspace,
-    resolve_workspace_model,
-)
 from audit_pipeline.pipeline.user_files import (
     Inventory,
     UserFiles,
     inspect_user_files,
 )
 from audit_pipeline.pipeline.whole_configuration import load_configuration
+from audit_pipeline.pipeline.workspace_creation import (
+    create_workspace,
+    ensure_workspace,
+    make_dry_run_workspace,
+    resolve_workspace_model,
+)
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
 TINY: dict[str, dict[str, Any]] = {"tiny": {"hub": "owner/tiny"}}

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.stats import binom, false_discovery_control, hypergeom, norm, uniform
 
 from audit_pipeline.report.answer_rules import (
+    ComparedSides,
     DetectorFindings,
     DocumentFindings,
     MetricEstimate,
     PairFindings,
-    Sides,
     build_answer,
     compute_benjamini_yekutieli_factor,
     compute_smallest_q,
@@ -154,7 +154,7 @@ DETECTORS = st.builds(
 )
 FINDINGS = st.builds(
     PairFindings,
-    sides=st.sampled_from(get_args(Sides)),
+    sides=st.sampled_from(get_args(ComparedSides)),
     claim_level=st.sampled_from(LEVELS),
     split_verdict=st.sampled_from(VERDICTS),
     auroc=ESTIMATES,

@@ -15,7 +15,7 @@ from made_whole_files import docx, paragraph
 
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.errors import SourceError
-from audit_pipeline.pipeline.check_workspace import create_workspace
+from audit_pipeline.pipeline.workspace_creation import create_workspace
 from audit_pipeline.readers.dates import Dating
 from audit_pipeline.readers.formats import ROW_SUFFIXES
 from audit_pipeline.readers.whole_files.document import WHOLE_FILES, WholeDocument, read_document

@@ -105,7 +105,10 @@ def build_question_context(question: str) -> str:
 
 
 class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
-    """Settings of items of a test set. A column holds their membership, or their membership is unknown."""
+    """Settings of a benchmark of test-set items, whose texts a template formats.
+
+    If ``label_column`` is None, the membership of the items is unknown.
+    """
 
     may_be_unlabelled: ClassVar[bool] = True
 

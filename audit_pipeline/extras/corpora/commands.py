@@ -89,7 +89,7 @@ def overlap(
 ) -> None:
     """Find passages of texts in a corpus.
 
-    With the rule evidence, up to a fifth of a passage's words may differ. The published rules compare word for word.
+    With --rule evidence, up to a fifth of a passage's words may differ. The published rules require identical words.
     The search reads the corpus once, shard by shard, and builds no index. A stopped search continues at the next shard.
     docs/overlap.md explains the rules and the results.
     """

@@ -34,7 +34,7 @@ from audit_pipeline.tables import digest, text_sha256
 State = Mapping[str, Any]
 
 # The beginnings of the names of hidden files and notes, which are no part of a corpus.
-_NO_DATA = re.compile(r"[._]|(README|LICEN[CS]E|CHECKSUM)", re.IGNORECASE)
+_NO_DATA = re.compile(r"_|README|LICEN[CS]E|CHECKSUM", re.IGNORECASE)
 
 
 class DocumentStream(Protocol):
@@ -173,12 +173,11 @@ def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
 def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
     """List a file, or the files in a folder and its subfolders.
 
-    A folder that ``datasets`` saved counts as one file. Hidden files and notes (README, licence, checksums) are no part
-    of a corpus.
+    A folder that ``datasets`` saved counts as one file. Hidden files and hidden folders are no part of a corpus.
 
     Returns:
-        The sorted readable files, and the sorted names of all other files and of unreadable folders. Hidden files and
-        notes are in neither list.
+        The sorted readable files, and the sorted names of all other files and of unreadable folders. Notes (README,
+        licence, checksums) that are not readable are in neither list.
 
     Raises:
         DataError: If the path is missing or contains no readable file.
@@ -203,6 +202,8 @@ def list_corpus_files(path: Path) -> tuple[list[Path], list[str]]:
             ignored.append(f"{name_corpus_file(folder, path)} (unreadable folder: {error.strerror})")
             continue
         for entry in entries:
+            if entry.name.startswith("."):
+                continue
             kind = find_irregular_kind(entry)
             if has_row_format(entry) and (kind is None or entry.is_dir()):
                 files.append(entry)

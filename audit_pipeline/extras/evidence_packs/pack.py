@@ -155,7 +155,7 @@ class _PackContent:
         reference = load_reference_model(model, paths)
         self.models = [model] if reference is None else [model, reference]
 
-    def has_partition(self, table: Table, partition: str) -> bool:
+    def selects_partition(self, table: Table, partition: str) -> bool:
         """Return whether a partition of a table belongs in the pack."""
         first_key = partition.partition("|")[0]
         match table.partitioned_by:
@@ -176,7 +176,7 @@ class _PackContent:
             fields: The fields of the line by name.
         """
         table = TABLES.get(fields.get("table", ""))
-        return table is not None and self.has_partition(table, fields["partition"])
+        return table is not None and self.selects_partition(table, fields["partition"])
 
     def list_text_digests(self) -> pa.Array:
         """Return the sorted sha256 digests of all texts that the models were run on for the pack's pairs."""
@@ -239,7 +239,7 @@ def _copy_tables(packed: DataPaths, content: _PackContent) -> None:
         if not table.has_files:
             continue
         for partition, source in iterate_partitions(content.paths, table):
-            if content.has_partition(table, partition):
+            if content.selects_partition(table, partition):
                 copy = packed.root / source.relative_to(content.paths.root)
                 shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".*"))
 

@@ -185,7 +185,7 @@ def _check_payload(
     payload: Path, rerun: PackRerun | None, certificates: Path | None, on_step: Callable[[str], None]
 ) -> Iterator[PackCheck]:
     about = read_json(payload / PACK)
-    # An entry of a manipulated pack could name files, servers or code, so all such fields are removed again.
+    # An entry of a manipulated pack could name files, servers or code, so all such fields are removed here, too.
     config = payload / WORKSPACE / "config" / "models.yaml"
     reduced = reduce_model_entries(yaml.safe_load(config.read_text(encoding="utf-8"))["models"])
     config.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")

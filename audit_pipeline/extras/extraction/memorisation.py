@@ -157,8 +157,8 @@ class Windows:
     def reproduced(self) -> Mask:
         """Return a mask of shape (n,) of the suffixes that the model reproduces.
 
-        A suffix is reproduced if its probability under sampling from the best tokens reaches ``REPRODUCED_FROM``, or if
-        all of its tokens are first choices.
+        A suffix is reproduced if its probability under top-k sampling (k = ``BEST_TOKENS``) reaches
+        ``REPRODUCED_FROM``. It is also reproduced if each of its tokens is a most likely token of the model.
         """
         return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.reproduced_greedily)
 

@@ -200,7 +200,7 @@ def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[Se
     occurrences: Sequence[int | None] = [None] * len(texts)
     if built.control is not None:
         # A control has an exposed model, which was trained on the texts, and a twin, which was not. The counts of the
-        # exposed model are used for both: the results of the twin should not depend on them.
+        # exposed model are used for both. The results of the twin should not depend on the counts.
         occurrences = count_training_occurrences(texts, built.control, EXPOSED, paths)
     documents: dict[str, SearchedDocument] = {}
     for row, text, count in zip(rows, texts, occurrences, strict=True):

@@ -93,7 +93,7 @@ class ModelCheck:
         self.token_count = sum(prompt.token_count for prompt in self._prompts)
 
     def require_same_model(self, *, with_retries: bool = True) -> None:
-        """Require that the model of the probe answers.
+        """Require that the endpoint still runs the model that was probed.
 
         Args:
             with_retries: Whether to repeat a failed request.
@@ -116,17 +116,19 @@ def _extract_logprobs(answers: Sequence[Answer]) -> tuple[tuple[float, ...], ...
 
 
 def _require_spread(client: EndpointClient, answers: Sequence[Answer]) -> None:
-    """Refuse a server if all tokens of different texts are equally likely, or none is unlikely."""
+    """Refuse a server if all tokens of different texts are equally likely, or all more likely than one half."""
     values = np.concatenate([answer.values["logprob"] for answer in answers])
     highest = values.max()
     lowest = values.min()
     is_even = highest - lowest < _LEAST_SPREAD
     if is_even or lowest > _CERTAIN:
-        probability = f"{np.exp(highest):.3g}" if is_even else "more than one half"
+        probability = (
+            f"the same probability, {np.exp(highest):.3g}" if is_even else "a probability of more than one half"
+        )
         raise ModelError(
-            f"{client.server_label}: Each of the {len(values)} tokens of {len(answers)} different texts has a "
-            f"probability of {probability}. No model computes such probabilities, so the server or a proxy does not "
-            "run the model. Check url and model in the entry of the model."
+            f"{client.server_label}: Each of the {len(values)} tokens of {len(answers)} different texts has "
+            f"{probability}. No model computes such probabilities, so the server or a proxy made them up. Check url "
+            "and model in the entry of the model."
         )
 
 

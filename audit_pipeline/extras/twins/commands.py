@@ -25,7 +25,7 @@ _TWINS: Columns = (
     ("detector", "detector"),
     ("items with scores", "items", format_thousands),
     ("secret versions", "others", format_thousands),
-    ("secret versions with lower scores [95% interval]", build_estimate_formatter("superiority")),
+    ("share of secret versions with lower scores [95% interval]", build_estimate_formatter("superiority")),
     ("p", "p_value", format_probability),
 )
 

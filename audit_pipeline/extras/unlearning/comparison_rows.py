@@ -280,8 +280,8 @@ def _measure_forget_quality(values: Floats, retrained: Floats, groups: Sequence[
     retrained_means = compute_group_means(retrained, codes)
     p_value, statistic = measures.compute_kolmogorov_smirnov(*merge_tied_means(*group_means, *retrained_means))
     method = (
-        "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
-        f"log-probability of each group of texts; largest distance {statistic:.3g}"
+        "p-value of a two-sample Kolmogorov-Smirnov test that compares the groups' mean log-probabilities with those "
+        f"under the retrained model; statistic {statistic:.3g}"
     )
     return intervals.Measurement(p_value, intervals.NO_INTERVAL, method)
 

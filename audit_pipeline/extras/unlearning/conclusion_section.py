@@ -395,7 +395,7 @@ def _format_percent(value: float | None) -> str:
 
 
 def add_conclusion(row: dict[str, Any], results: object) -> dict[str, Any]:
-    """Return a row of the section's query, which describes one comparison, with the columns of its conclusion."""
+    """Add the columns of the conclusion to a row of the section's query, which is the result of one comparison."""
     conclusion = conclude_unlearning(row["raw_compared"], before=row["before"], after=row["model"])
     return {**row, **asdict(conclusion)}
 

@@ -130,7 +130,10 @@ def compute_difference_of_means(
     if scatter is None:
         return intervals.Measurement(difference, intervals.NO_INTERVAL, f"{meaning}; {intervals.NOTHING_VARIES}")
     half_width = scatter.compute_half_width(tail)
-    method = f"interval over {sides.n_groups} groups, 95% for {n_measures} measures together, by {scatter.description}"
+    method = (
+        f"simultaneous 95% interval for {n_measures} measures (Bonferroni), over {sides.n_groups} groups, by "
+        f"{scatter.description}"
+    )
     return intervals.Measurement(
         difference, intervals.Interval(difference - half_width, difference + half_width), f"{meaning}; {method}"
     )

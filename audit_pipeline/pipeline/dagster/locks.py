@@ -20,7 +20,7 @@ from audit_pipeline.store.paths import DataPaths, is_held
 
 _GATE_SECONDS = 5.0
 _CHECK_SECONDS = 1.0
-"""Maximum seconds to wait for a liveness file. Another process that checks the file locks it for less time."""
+"""Maximum seconds to wait for the lock of a liveness file. A process that only checks the file releases it sooner."""
 _AUDIT = "audit-"
 
 

@@ -117,7 +117,7 @@ def find_unknown_characters(text: str) -> tuple[tuple[str, str], ...]:
     listed = ", ".join(f"U+{ord(character):04X} ({count:,})" for character, count in counts.most_common(_MAX_NAMED))
     if len(counts) > _MAX_NAMED:
         listed += f" and {len(counts) - _MAX_NAMED} more"
-    reason = f"these characters stand for unknown letters, but stay in the text, which changes every score: {listed}"
+    reason = f"these characters stand for unknown letters: {listed}. They stay in the text, which changes every score"
     return ((format_count(counts.total(), "character"), reason),)
 
 
@@ -131,8 +131,9 @@ def format_count(count: int, unit: str) -> str:
 def _is_mojibake(text: str, size: int) -> bool:
     """Return True if much of a text was decoded with a wrong encoding.
 
-    Two cases are detected. UTF-8 that was decoded with another encoding becomes UTF-8 again if it is encoded. An
-    alphabet such as Cyrillic in a wrong 8-bit encoding becomes mostly Latin letters with diacritics.
+    Two cases are detected. In the first case, UTF-8 was decoded with another encoding. Encoding the text with that
+    encoding then yields valid UTF-8. In the second case, an alphabet such as Cyrillic was decoded with a wrong 8-bit
+    encoding. The text then consists mostly of Latin letters with diacritics.
 
     Args:
         text: The text.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,6 +73,8 @@ _UNKNOWN = re.compile("[\0\x01\x03-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\u
 
 _MAP_SECTION = re.compile(rb"begin(bfchar|bfrange)(.*?)end(?:bfchar|bfrange)", re.DOTALL)
 _MAP_CODES = re.compile(rb"<([0-9A-Fa-f]+)>")
+# First code, last code, and either the target of the first code or an array of the targets of all codes.
+_MAP_RANGE = re.compile(rb"<([0-9A-Fa-f]+)>\s*<([0-9A-Fa-f]+)>\s*(?:<([0-9A-Fa-f]+)>|\[([^\]]*)\])")
 _MAX_NESTED_FORMS = 5
 
 
@@ -416,15 +419,27 @@ def _read_font_letters(font: Any) -> dict[tuple[str, str], str]:
 
 
 def _read_unicode_map(content: bytes) -> dict[int, str]:
-    """Return the characters of codes in a ToUnicode table. Ranges with an array of targets are ignored."""
+    """Return the characters of codes in a ToUnicode table (ISO 32000-1, section 9.10.3)."""
     characters: dict[int, str] = {}
     for kind, section in _MAP_SECTION.findall(content):
-        codes = [bytes.fromhex(code.decode().zfill(2)) for code in _MAP_CODES.findall(section) if len(code) % 2 == 0]
-        size = 2 if kind == b"bfchar" else 3
-        for start in range(0, len(codes) - size + 1, size):
-            first_code = int.from_bytes(codes[start])
-            last_code = int.from_bytes(codes[start + size - 2])
-            text = codes[start + size - 1].decode("utf-16-be", "replace")
-            for offset in range(min(last_code - first_code, 0xFF) + 1):
-                characters[first_code + offset] = text[:-1] + chr(ord(text[-1]) + offset) if text else ""
+        if kind == b"bfchar":
+            codes = _MAP_CODES.findall(section)
+            for code, target in zip(codes[::2], codes[1::2], strict=False):
+                characters[int(code, 16)] = _decode_map_target(target)
+            continue
+        for first, last, target, targets in _MAP_RANGE.findall(section):
+            first_code = int(first, 16)
+            n_codes = min(int(last, 16) - first_code, 0xFF) + 1
+            texts = list(map(_decode_map_target, _MAP_CODES.findall(targets)))
+            if target:
+                # The last character of the target counts up with the code.
+                text = _decode_map_target(target)
+                last_characters = range(ord(text[-1]), ord(text[-1]) + n_codes)
+                texts = [text[:-1] + chr(min(character, sys.maxunicode)) for character in last_characters]
+            characters.update(zip(range(first_code, first_code + n_codes), texts, strict=False))
     return characters
+
+
+def _decode_map_target(digits: bytes) -> str:
+    """Decode UTF-16 in hexadecimal digits. A missing last digit is 0."""
+    return bytes.fromhex(digits.decode() + "0" * (len(digits) % 2)).decode("utf-16-be", "replace")

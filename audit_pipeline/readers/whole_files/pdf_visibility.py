@@ -27,7 +27,8 @@ _MAX_GROUPS = 8
 _MAX_AREAS = 200
 # Two pixels that differ by at most 10 of 255 levels (4%) in each colour look the same.
 _UNSEEN_DIFFERENCE = 10
-# Text that differs by this value from its background in red, green or blue (0 to 255) is visible. It is not examined.
+# Text that differs from its background by at least this value in red, green or blue (0 to 255) is visible.
+# It is not examined.
 _CLEAR_DIFFERENCE = 60
 _NEARLY_OPAQUE = 200
 _PAPER = (255, 255, 255)
@@ -340,7 +341,7 @@ def _count_differences(page: pdfium.PdfPage, counts: npt.NDArray[np.int_], box: 
 
 
 def _is_below_picture(text: _Text, areas: Sequence[_Area]) -> bool:
-    """Return True if a picture is drawn over the text, as in a recognised scan."""
+    """Return True if a picture is drawn over the text, as in a scan with OCR text."""
     if text.box is None or text.layers:
         return False
     centre = _find_centre(text.box)

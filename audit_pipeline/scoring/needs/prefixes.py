@@ -114,7 +114,7 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
         if not self._count_fitting(1, join):
             has_border = self._model.position_border is not None
             window = self._border_description if has_border else self._window_description
-            return f"not even one text of {shots.source} and a text twice as long fit into {window}"
+            return f"the first text of {shots.source}, followed by a text twice as long, does not fit into {window}"
         return None
 
     @property
@@ -189,7 +189,7 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
             yield prefix, [text for text, shot in revealing.items() if shot is None or shot >= n_shots]
 
     def plan(self, texts: Sequence[str]) -> CachePlan:
-        """Return the passes over the texts after each prefix that the cache lacks."""
+        """Plan the passes over the texts after each prefix. Passes with cached results are omitted."""
         plans: list[CachePlan] = []
         is_rerun = prefixed_texts.is_prefix_rerun(self._model, self._location)
         for prefix, to_run in self._iterate_texts_to_run(texts):

@@ -285,7 +285,7 @@ class RanksProvider(provider.Provider[Mapping[str, Ranks]]):
         return _IN_CONTEXT if self._scope.in_context else None
 
     def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[Mapping[str, Ranks]]:
-        """Rank all texts and return the lookup of a text's ranks by list."""
+        """Rank all texts, and return the lookup of a text's ranks by each list of detectors."""
         index = self._read_index(texts)
         statistics_by_text: dict[str, TextStatistics] = {}
         for text in texts:

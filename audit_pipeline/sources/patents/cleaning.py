@@ -76,7 +76,7 @@ class CleaningRules(SourceSection):
 
 
 class NestedMarkupError(Exception):
-    """An error for a text with more than eight layers of escaped markup. Such a text cannot be cleaned."""
+    """An error for a text that eight rounds of cleaning do not finish, because its markup is escaped several times."""
 
 
 class _KeptCharacters(dict[int, int | None]):
@@ -140,7 +140,7 @@ def clean(text: str, rules: CleaningRules) -> str:
         text = remove_repeated_lines(text, rules.repeated_line_from)
         if text == before:
             return text
-    raise NestedMarkupError(f"the text has more than {_MAX_ROUNDS} layers of markup within markup")
+    raise NestedMarkupError(f"the text still contains markup within markup after {_MAX_ROUNDS} rounds of cleaning")
 
 
 def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:

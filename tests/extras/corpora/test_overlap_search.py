@@ -103,7 +103,7 @@ def test_a_corpus_with_unreadable_files_is_incomplete(tmp_path: Path) -> None:
     text = "alpha beta gamma delta epsilon zeta"
     write_corpus(tmp_path / "corpus", [text], 1)
     (tmp_path / "corpus" / "README.md").write_text("About it.")
-    (tmp_path / "corpus" / ".hidden").write_text("")
+    (tmp_path / "corpus" / ".hidden.jsonl").write_text("no JSON")
     (tmp_path / "corpus" / "empty.jsonl").write_text("")
     assert search_corpus([text], open_sharded_corpus(str(tmp_path / "corpus")), RULE).is_complete
     (tmp_path / "corpus" / "more").mkdir()

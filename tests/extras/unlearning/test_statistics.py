@@ -83,7 +83,7 @@ def test_a_difference_of_means_has_a_simultaneous_interval_over_groups() -> None
         assert found.interval.low == pytest.approx(found.value - ends * error, abs=0.1)
         assert found.interval.high == pytest.approx(found.value + ends * error, abs=0.1)
     assert four.interval.low < alone.interval.low < alone.interval.high < four.interval.high  # type: ignore[operator]
-    assert "95% for 4 measures together" in four.method
+    assert "simultaneous 95% interval for 4 measures (Bonferroni)" in four.method
 
 
 @pytest.mark.parametrize(("together", "needed"), [(1, 6), (4, 8)])

@@ -9,9 +9,11 @@ from made_epubs import epub, page
 from made_whole_files import docx, drawn_pdf, lines_at, paragraph
 from made_whole_files import read_content as read
 
+from audit_pipeline.readers.whole_files.pdf import _read_unicode_map
+
 LINES = ["The o@ce of the keeper was e@cient and di@cult in the harbour town,", "for nobody had an a@davit."]
 JOINED = " ".join(LINES)
-UNKNOWN = "these characters stand for unknown letters, but stay in the text, which changes every score: "
+UNKNOWN = "these characters stand for unknown letters: {}. They stay in the text, which changes every score"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_names_of_glyphs_are_mapped_to_letters(tmp_path: Path, target: str | Non
 def test_a_code_of_another_tex_font_is_no_ligature(tmp_path: Path) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): "000E"}, font="CMSY10"))
     assert whole.text == JOINED.replace("@", "\x0e")
-    assert whole.problems == (("4 characters", f"{UNKNOWN}U+000E (4)"),)
+    assert whole.problems == (("4 characters", UNKNOWN.format("U+000E (4)")),)
 
 
 @pytest.mark.parametrize(("target", "left"), [("E000", "\ue000"), ("FFFD", "\ufffd"), ("0000", "\ufffd")])
@@ -51,7 +53,7 @@ def test_a_code_of_another_tex_font_is_no_ligature(tmp_path: Path) -> None:
 def test_unknown_codes_of_a_pdf_stay_and_are_counted(tmp_path: Path, target: str, left: str, glyph: str) -> None:
     whole = read(tmp_path, "a.pdf", drawn_pdf(lines_at(LINES), letters={ord("@"): target}, glyph=glyph))
     assert whole.text == JOINED.replace("@", left)
-    assert whole.problems == (("4 characters", f"{UNKNOWN}U+{ord(left):04X} (4)"),)
+    assert whole.problems == (("4 characters", UNKNOWN.format(f"U+{ord(left):04X} (4)")),)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.epub", "a.docx"])
@@ -66,11 +68,20 @@ def test_unknown_letters_are_counted_in_every_format(tmp_path: Path, name: str) 
     whole = read(tmp_path, name, contents.get(name, words.encode()))
     assert whole.text.startswith("The office was \ue000ne in the ")
     assert [part for part, _ in whole.problems] == ["3 characters"]
-    assert whole.problems[0][1].startswith(f"{UNKNOWN}U+E000 (1), ")
+    assert whole.problems[0][1].startswith(UNKNOWN.partition("{}")[0] + "U+E000 (1), ")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.html"])
 def test_a_nul_within_a_word_becomes_a_replacement_character(tmp_path: Path, name: str) -> None:
     whole = read(tmp_path, name, b"The o\0ce was fine.")
     assert whole.text == "The o\ufffdce was fine."
-    assert whole.problems == (("1 character", f"{UNKNOWN}U+FFFD (1)"),)
+    assert whole.problems == (("1 character", UNKNOWN.format("U+FFFD (1)")),)
+
+
+def test_ranges_of_a_unicode_map_count_up_or_list_their_targets() -> None:
+    table = b"""
+    2 beginbfchar <01> <0041> <02> <00660069> endbfchar
+    3 beginbfrange <0003> <0005> <0061> <0006> <0008> [<0058> <0059> <00660066>] <0009><000A><007A> endbfrange
+    """
+    characters = dict(enumerate(["A", "fi", "a", "b", "c", "X", "Y", "ff", "z", "{"], start=1))
+    assert _read_unicode_map(table) == characters

@@ -103,7 +103,7 @@ def test_unusable_pages_are_counted_by_reason(tmp_path: Path) -> None:
         "only N of the characters are Chinese; at least 30% are required": 1,
         "N of the N-character sequences are repeated; at most 50% are allowed": 1,
         "the patent has no text in these parts": 1,
-        "the text has more than 8 layers of markup within markup": 1,
+        "the text still contains markup within markup after 8 rounds of cleaning": 1,
     }
     assert (
         LeftOut("contradiction1.html", "the patent has different publication dates: 2021-02-09 and 2021-02-10")
