@@ -7,7 +7,7 @@ export NO_MKDOCS_2_WARNING := 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-ui test-slow test-all test-tutorials test-numbers test-matrix check check-types check-rest format docs pictures install dev lock clean
+.PHONY: demo test test-behaviour test-ui test-slow test-all test-tutorials test-numbers test-matrix check check-types check-rest format docs pictures install dev lock clean
 
 demo: $(STAMP)
 	$(BIN)/corpus-audit demo
@@ -18,8 +18,11 @@ demo: $(STAMP)
 # surroundings say not to: every process that a test starts would compile all modules anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations=15
 
-# `make check` has run the tests of the source text.
-test: $(STAMP) check
+# The checks of the source text run next to the tests, in the time in which a test waits for a process or a lock.
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 check test-behaviour
+
+test-behaviour: $(STAMP)
 	$(PYTEST) -m "not slow and not browser and not tutorial" $(TEXT_TESTS:%=--ignore=%)
 
 # Every test, the property tests with all of their examples (tests/profiles.py), of which `make test` draws a quarter.
@@ -50,9 +53,9 @@ test-matrix: $(STAMP)
 test-tutorials: $(STAMP)
 	$(PYTEST) -m tutorial tests/docs
 
-# mypy is one process, so the other checks run next to it.
+# mypy is one process, so the other checks run next to it. Each prints its output at its end.
 check: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 check-types check-rest
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-rest
 
 check-types: $(STAMP)
 	$(BIN)/mypy

@@ -28,6 +28,7 @@ with quick_storage(Path(sys.argv.pop())), empty_reports(), few_detectors(), kept
 BLOCKS = dict(re.findall(r"^```(python|toml)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
 
 
+@pytest.mark.slow
 def test_the_asset_of_the_page_is_made_by_an_audit(built: Workspace, tmp_path: Path) -> None:
     package = tmp_path / "typed" / "score_ranges_example"
     package.mkdir(parents=True)

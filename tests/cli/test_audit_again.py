@@ -23,6 +23,7 @@ from audit_pipeline.store.paths import model_page_path
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 
 
+@pytest.mark.slow
 def test_a_second_audit_runs_nothing_and_needs_no_heavy_package(audited: Workspace) -> None:
     before = {path: path.stat().st_mtime_ns for path in audited.paths.root.rglob("*") if path.is_file()}
     done = run_in_a_new_process(["audit", "--model", "tiny", "--benchmark", "made"])

@@ -148,6 +148,7 @@ def test_standard_input_and_a_data_set_on_disk(score: Score, out: Path, tmp_path
     assert "standard input: the input is not text, but must consist of lines of JSON" in error_of(refused)
 
 
+@pytest.mark.slow
 def test_a_second_call_loads_no_model_and_no_heavy_package(
     workspace: Workspace, score: Score, out: Path, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from audit_pipeline.store.files import read_json
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_detectors")
 def test_a_series_of_adapters_is_audited_in_one_run(
     workspace: Workspace, tiny_folder: Callable[[str], Path], tmp_path: Path

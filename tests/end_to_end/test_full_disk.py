@@ -209,6 +209,7 @@ def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pyt
         shutil.rmtree(paths.root)
 
 
+@pytest.mark.slow
 def test_a_report_that_finds_no_room(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     model = workspace.model("first")
     Stages(model, forward_of(model)).run(workspace.paths, "run")

@@ -21,6 +21,7 @@ from audit_pipeline.extras.maintenance import forgetting
 from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, describe_unfinished_runs, forget, plan_removal
 from audit_pipeline.models.config import load_models
 from audit_pipeline.pipeline.audit_requests import AuditRequest
+from audit_pipeline.pipeline.dagster import locks
 from audit_pipeline.pipeline.dagster.audit import audit
 from audit_pipeline.pipeline.dagster.locks import hold_liveness_file, hold_removal_lock, lock_liveness_file
 from audit_pipeline.pipeline.dagster.partitions import register_partitions
@@ -290,6 +291,7 @@ def test_nothing_is_removed_between_two_runs_of_an_audit(
 
 
 def test_no_audit_begins_during_a_removal(workspace: Workspace) -> None:
+    workspace.monkeypatch.setattr(locks, "_GATE_SECONDS", 0.1)
     with hold_removal_lock(workspace.paths):
         words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
     assert words.startswith("corpus-audit forget is running in this data folder")
