@@ -20,7 +20,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n auto --max
 
 # The checks of the source text run next to the tests, in the time in which a test waits for a process or a lock.
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 check test-behaviour
+	$(MAKE) --no-print-directory --jobs=3 check-types check-rest test-behaviour
 
 test-behaviour: $(STAMP)
 	$(PYTEST) -m "not slow and not browser and not tutorial" $(TEXT_TESTS:%=--ignore=%)
@@ -53,9 +53,9 @@ test-matrix: $(STAMP)
 test-tutorials: $(STAMP)
 	$(PYTEST) -m tutorial tests/docs
 
-# mypy is one process, so the other checks run next to it. Each prints its output at its end.
+# mypy is one process, so the other checks run next to it.
 check: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-rest
+	$(MAKE) --no-print-directory --jobs=2 check-types check-rest
 
 check-types: $(STAMP)
 	$(BIN)/mypy
