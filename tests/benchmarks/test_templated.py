@@ -172,7 +172,7 @@ def test_a_template_stays_in_its_sandbox(template: str, told: str) -> None:
         ({"files": ["../up.jsonl"], "split": None}, "must be a path inside the data set's folder"),
         ({"files": ["a.jsonl"]}, "one of split and files"),
         ({"package": {"distribution": "x", "file": "y"}}, "exactly one of hub, path and package"),
-        ({"package": {"distribution": "x", "file": "y", "version": "new"}, "path": None}, "must be a version"),
+        ({"package": {"distribution": "x", "file": "y", "version": "new"}, "path": None}, "'new' is not a version"),
         ({"package": {"distribution": "x", "file": "y"}, "path": None}, "package already names a file"),
         ({"split": "{subset}"}, "subset is missing"),
         ({"date_kind": "release"}, "date_kind requires date_column"),

@@ -85,7 +85,7 @@ def wrong_moments(answer: Json, body: Json) -> Json:
         (
             {"bend": partial(replace_own, value=lambda number: 0.0)},
             {},
-            r"the \d+ tokens of 5 different texts has a probability of 1\. No",
+            r"the \d+ tokens of 5 different texts has the same probability, 1\. No",
         ),
         (
             {"bend": partial(replace_own, value=lambda number: -0.01 * (number % 9))},
