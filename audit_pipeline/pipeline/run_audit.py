@@ -1,4 +1,4 @@
-"""The execution of an audit request: without Dagster if there is nothing to do, else with Dagster in this process."""
+"""Execution of an audit request in this process. Dagster is imported only if something has to run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_audit(
-    request: AuditRequest, definitions: Callable[[], dg.Definitions], on_step: Callable[[str], None]
+    request: AuditRequest, load_definitions: Callable[[], dg.Definitions], on_step: Callable[[str], None]
 ) -> AuditOutcome:
     """Update the pairs of a request in this process. If they are current, Dagster is not imported.
 
@@ -24,22 +24,23 @@ def run_audit(
 
     Args:
         request: The request.
-        definitions: Returns the Dagster definitions. It is called only if there is something to run.
+        load_definitions: Imports and returns the Dagster definitions, which takes seconds. It is called only if
+            something has to run.
         on_step: Receives each line for the user.
 
     Raises:
         AuditError: If the audit cannot continue.
     """
     paths = DataPaths.from_environment()
-    if _is_done(request, paths):
+    if _is_current(request, paths):
         on_step(request.completion_message)
         return AuditOutcome(request.models, request.benchmarks)
     require_writable(paths.root)
 
-    loaded = definitions()
+    definitions = load_definitions()
     from audit_pipeline.pipeline.dagster.audit import audit  # noqa: PLC0415
 
-    outcome = audit(request, loaded, paths, on_step)
+    outcome = audit(request, definitions, paths, on_step)
     if not outcome.runs and not outcome.failed and not outcome.left_out:
         on_step(request.completion_message)
     return outcome
@@ -63,10 +64,15 @@ def plan_quickly(request: AuditRequest, paths: DataPaths) -> AuditPlan | None:
         return None
 
 
-def _is_done(request: AuditRequest, paths: DataPaths) -> bool:
+def _is_current(request: AuditRequest, paths: DataPaths) -> bool:
+    """Return True if all results of a request are known to be current, and published if it asks for that."""
     from audit_pipeline.pipeline.publication_state import explain_unpublished  # noqa: PLC0415
 
-    plan = plan_quickly(request, paths) if request.options.keeps_current_results else None
+    if not request.options.keeps_current_results:
+        return False
+    plan = plan_quickly(request, paths)
     if plan is None or plan.steps or plan.problems:
         return False
-    return not request.options.publish or explain_unpublished([entry.name for entry in request.models], paths) is None
+    if not request.options.publish:
+        return True
+    return explain_unpublished([entry.name for entry in request.models], paths) is None

@@ -1,4 +1,8 @@
-"""The manifest and the texts of a trained control."""
+"""Readers of the files of a trained control.
+
+A control is a pair of models whose training texts are known. A pointer file names its current version. The folder of a
+version contains the manifest, the models and the texts.
+"""
 
 from __future__ import annotations
 
