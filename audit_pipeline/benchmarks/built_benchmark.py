@@ -40,6 +40,7 @@ from audit_pipeline.tables import (
     canonical_json,
     digest,
     digest_of_items,
+    locate_scored_spans,
     text_sha256,
 )
 
@@ -179,6 +180,11 @@ class BuiltBenchmark:
         """Return the context of each example, in the order of the examples."""
         contexts: list[str | None] = self.examples.column("context").to_pylist()
         return contexts
+
+    @property
+    def scored_spans(self) -> list[list[tuple[int, int]] | None]:
+        """Return the scored part of what a model reads for each example. None means the whole text."""
+        return locate_scored_spans(self.examples)
 
     @property
     def model_inputs(self) -> list[str]:

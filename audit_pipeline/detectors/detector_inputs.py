@@ -20,6 +20,13 @@ from audit_pipeline.tables import MEASURED, TOKEN_STATISTICS, text_sha256
 
 T = TypeVar("T")
 
+Spans = Sequence[tuple[int, int]]
+"""The scored parts of a text that a model reads: start and end (exclusive) of each part, in characters, in order.
+
+A token that crosses the border of a part belongs to the part in which it ends. Most such tokens begin with the blank
+before the part.
+"""
+
 OWN_PASS = "one pass"
 
 
@@ -74,6 +81,24 @@ def explain_missing_columns(has_statistic: Callable[[str], bool], columns: Seque
 _LISTS = ("token_id", *(measured.name for measured in MEASURED))
 _REMEDY = "Clear the cache and run the model again."
 _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "char_end", *_LISTS)])
+
+
+def take_ranges(
+    values: npt.NDArray[Any], ranges: Sequence[tuple[int, int]] | None, entries: int = 1
+) -> npt.NDArray[Any]:
+    """Return the values of some tokens.
+
+    Args:
+        values: A flat array with ``entries`` values per token.
+        ranges: The first token of each range, and the token after its last. None means all tokens.
+        entries: Values per token.
+    """
+    if ranges is None:
+        return values
+    pieces = [values[first * entries : stop * entries] for first, stop in ranges]
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate(pieces)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,11 +188,14 @@ class TextStatistics:
         columns: ``token_id`` and the columns of tables.MEASURED that the back end provides, float32 or int32, each of
             shape (n,).
         extras: The data of each requirement, or an ``UnmetNeed`` with the reason why it is missing.
+        token_ranges: If only parts of the text that the model read are scored: the first token of each part, and the
+            token after its last, counted among all tokens of the text that have statistics. Otherwise None.
     """
 
     text: str
     columns: Mapping[str, npt.NDArray[Any]]
     extras: Mapping[Need[Any], object] = field(default_factory=dict)
+    token_ranges: tuple[tuple[int, int], ...] | None = None
 
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
         # Python calls this method for names that are not fields. While an object is copied, ``columns`` may not be set
@@ -217,16 +245,27 @@ class _Rows:
             self._columns[name] = (column.values.to_numpy(zero_copy_only=True), offsets)
         self._char_end = batch.column("char_end")
 
-    def slice_statistics(self, row: int, text: str, context_length: int) -> TextStatistics:
-        skipped = 0
-        if context_length:
-            # A token that crosses the end of the context belongs to the text. Most such tokens begin with the blank
-            # between context and text.
-            skipped = int(np.searchsorted(self._char_end[row].values.to_numpy(), context_length, side="right"))
+    def slice_statistics(self, row: int, text: str, spans: Spans | None) -> TextStatistics:
+        ranges = None
+        scored_text = text
+        if spans is not None:
+            ranges = self._find_token_ranges(row, text, spans)
+            scored_text = "".join(text[start:end] for start, end in spans)
         columns = {}
         for name, (values, offsets) in self._columns.items():
-            columns[name] = values[offsets[row] + skipped : offsets[row + 1]]
-        return TextStatistics(text[context_length:], columns)
+            columns[name] = take_ranges(values[offsets[row] : offsets[row + 1]], ranges)
+        return TextStatistics(scored_text, columns, token_ranges=ranges)
+
+    def _find_token_ranges(self, row: int, text: str, spans: Spans) -> tuple[tuple[int, int], ...]:
+        """Return the scored tokens of each part of a text: the first one, and the one after the last."""
+        char_end = self._char_end[row].values.to_numpy()
+        ranges = []
+        for start, end in spans:
+            first = int(np.searchsorted(char_end, start, side="right"))
+            # Tokens that the tokenizer appends to a text have no characters. They belong to the last part.
+            stop = len(char_end) if end == len(text) else int(np.searchsorted(char_end, end, side="right"))
+            ranges.append((first, stop))
+        return tuple(ranges)
 
 
 class StatisticsIndex:
@@ -249,16 +288,15 @@ class StatisticsIndex:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def find(self, text: str, context_length: int = 0) -> TextStatistics | None:
-        """Return the statistics of a text after its context, or None if the table has no row for the text.
+    def find(self, text: str, spans: Spans | None = None) -> TextStatistics | None:
+        """Return the statistics of a text, or None if the table has no row for the text.
 
         Args:
-            text: The context and the text.
-            context_length: The number of characters of the context. A token that crosses the end of the context
-                belongs to the text.
+            text: The text that the model has read.
+            spans: The scored parts. None means the whole text.
         """
         position = self._positions.get(text_sha256(text))
         if position is None:
             return None
         number, row = position
-        return self._batches[number].slice_statistics(row, text, context_length)
+        return self._batches[number].slice_statistics(row, text, spans)

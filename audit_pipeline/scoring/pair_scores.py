@@ -97,7 +97,7 @@ def build_highlights(
     rows: list[dict[str, object]] = []
     for rank, row in enumerate(ranked, start=1):
         context, text = evaluated[row["example_id"]]
-        statistics = index.find(context + text, len(context))
+        statistics = index.find(context + text, tables.locate_after_context(context, text))
         if statistics is None or not len(statistics):
             continue
         # The loss has no parameter k. It averages all tokens.
@@ -307,8 +307,7 @@ def score_and_store_pair(pair: tables.Pair, model: TokenizedModel, paths: DataPa
     examples = benchmark.examples
     session = build_audit_session(benchmark, model, paths)
     ids = examples.column("example_id").to_pylist()
-    texts = examples.column("text").to_pylist()
-    scored = session.score(ids, texts, benchmark.contexts)
+    scored = session.score(ids, tables.build_model_inputs(examples), benchmark.scored_spans)
     table = (
         mark_defaults(scored, session.limit_overrides(benchmark.overrides))
         .append_column("model", pa.repeat(pair.model, len(scored)))

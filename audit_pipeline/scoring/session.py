@@ -29,6 +29,7 @@ from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
 from audit_pipeline.detectors.detector_inputs import (
     Need,
+    Spans,
     StatisticsIndex,
     TextStatistics,
     UnmetNeed,
@@ -295,9 +296,9 @@ class Session:
         return PassesSummary(text_pass, self._run_extra_passes(providers, texts, backend_of, on_progress))
 
     def statistics(self, texts: Sequence[str]) -> Statistics:
-        """Read the cached statistics of the texts and the data of their requirements. No model runs.
+        """Read the cached statistics of texts that the model has read, and the data of their requirements.
 
-        A text with a context is passed as one string: the context followed by the text.
+        No model runs.
         """
         rows = cached_texts.read_statistics(self.model, texts, self.location)
         index = StatisticsIndex(rows, self.model.has_statistic)
@@ -308,13 +309,13 @@ class Session:
                 lookups[need] = (provider.build_lookup(texts), UnmetNeed(provider.not_run))
         return Statistics(index, lookups, unmet)
 
-    def score(self, ids: Sequence[str], texts: Sequence[str], contexts: Sequence[str | None] | None = None) -> pa.Table:
+    def score(self, ids: Sequence[str], texts: Sequence[str], spans: Sequence[Spans | None] | None = None) -> pa.Table:
         """Score the texts from the cache.
 
         Args:
             ids: The ids of the texts, written to the column example_id.
-            texts: The scored texts.
-            contexts: The context that precedes each text, or None if no text has one.
+            texts: The texts that the model has read.
+            spans: The scored parts of each text, or None for a whole text. None if all texts are scored as a whole.
 
         Returns:
             The scores, see detectors/detector.py.
@@ -322,16 +323,13 @@ class Session:
         Raises:
             DataError: If the cache holds none of the texts.
         """
-        if contexts is None:
-            contexts = [None] * len(texts)
-        inputs = [(context or "") + text for context, text in zip(contexts, texts, strict=True)]
-        statistics = self.statistics(inputs)
+        statistics = self.statistics(texts)
         if texts and not len(statistics):
             raise DataError(
                 f"{self.model.entry.name} has not been run on any of these texts. Materialize the asset "
                 "token_statistics first."
             )
-        return statistics.scores(self.selection, ids, texts, contexts)
+        return statistics.scores(self.selection, ids, texts, spans)
 
     def _run_extra_passes(
         self,
@@ -455,23 +453,16 @@ class Statistics:
         """Return the number of texts in the cache."""
         return len(self._index)
 
-    def find(self, text: str, context: str | None = None) -> TextStatistics | None:
+    def find(self, text: str, spans: Spans | None = None) -> TextStatistics | None:
         """Return a text's statistics with the data of its requirements, or None if the cache lacks the text.
 
-        If the text has a context, the model has read both, and the statistics are those of the text's own tokens (Zhang
-        et al. 2025, appendix C).
+        If only parts of the text are scored, the model has read all of it, and the statistics are those of the tokens
+        of these parts (Zhang et al. 2025, appendix C).
         """
-        prefix = context or ""
-        model_input = prefix + text
-        statistics = self._index.find(model_input, len(prefix))
+        statistics = self._index.find(text, spans)
         if statistics is None:
             return None
-        n_context_tokens = 0
-        if prefix:
-            with_context = self._index.find(model_input)
-            if with_context is not None:
-                n_context_tokens = len(with_context) - len(statistics)
-        scored = TextWithStatistics(model_input, statistics, n_context_tokens)
+        scored = TextWithStatistics(text, spans, statistics)
         extras: dict[Need[Any], object] = dict(self._unmet)
         for need, (look_up, not_run) in self._lookups.items():
             extra = look_up(scored)
@@ -483,10 +474,10 @@ class Statistics:
         selection: Selection,
         ids: Sequence[str],
         texts: Sequence[str],
-        contexts: Sequence[str | None] | None = None,
+        spans: Sequence[Spans | None] | None = None,
     ) -> pa.Table:
         """Score each text with each selected detector, see :meth:`Session.score`."""
-        statistics = map(self.find, texts, contexts or [None] * len(texts))
+        statistics = map(self.find, texts, spans or [None] * len(texts))
         return score_texts(zip(ids, statistics, strict=True), selection)
 
 

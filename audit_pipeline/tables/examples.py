@@ -172,6 +172,24 @@ BLIND_SCORES = Table(
 )
 
 
+def locate_scored_spans(examples: pa.Table) -> list[list[tuple[int, int]] | None]:
+    """Return the scored part of each model input (:func:`build_model_inputs`), or None if the whole input is scored."""
+    return [
+        locate_after_context(context, text)
+        for context, text in zip(examples["context"].to_pylist(), examples["text"].to_pylist(), strict=True)
+    ]
+
+
+def locate_after_context(context: str | None, text: str) -> list[tuple[int, int]] | None:
+    """Return the characters of a text in the string that consists of its context and the text.
+
+    None means that there is no context, so the whole string is the text.
+    """
+    if not context:
+        return None
+    return [(len(context), len(context) + len(text))]
+
+
 def build_model_inputs(examples: pa.Table) -> list[str]:
     """Return the text that a model reads for each example: its context, if it has one, and its text."""
     return EXAMPLES.texts(examples)

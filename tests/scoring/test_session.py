@@ -22,6 +22,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import UserInputs, all_providers
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.tables import locate_after_context
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
@@ -201,7 +202,7 @@ def test_a_text_after_a_context_is_scored_by_the_tokens_that_end_in_it(tiny: Tin
     session.run([context + text], lambda wanted: forward)
     statistics = session.statistics([context + text])
 
-    whole, found = statistics.find(context + text), statistics.find(text, context)
+    whole, found = statistics.find(context + text), statistics.find(context + text, locate_after_context(context, text))
     assert whole is not None
     assert found is not None
     twin = twin_statistics(model, forward, context + text)

@@ -13,7 +13,7 @@ from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.store.paths import DataPaths
-from audit_pipeline.tables import BETAS
+from audit_pipeline.tables import BETAS, locate_after_context
 from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -82,7 +82,7 @@ def test_after_a_context_the_sums_are_those_of_the_text(tiny: Tiny, tmp_path: Pa
     selection: Selection = [*AT_TWO, *select_detectors(["acmia_ac"])]
     session = Session(model, selection, DataPaths(tmp_path), in_context=True)
     session.run([context + text], lambda _: forward)
-    found = session.statistics([context + text]).find(text, context)
+    found = session.statistics([context + text]).find(context + text, locate_after_context(context, text))
     assert found is not None
     [encoded] = encode(model, [context + text])
     logits = twin_logits(model, forward, encoded)[-len(found) :]

@@ -144,8 +144,7 @@ def compute_text_values(model: TokenizedModel, sides: Sides, share: float, paths
     """
     texts = tables.build_model_inputs(sides.examples)
     index = StatisticsIndex(read_statistics(model, texts, paths), model.has_statistic)
-    contexts = sides.examples["context"].to_pylist()
-    statistics_by_text = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
+    statistics_by_text = list(map(index.find, texts, tables.locate_scored_spans(sides.examples)))
     is_missing = np.array([statistics is None for statistics in statistics_by_text])
     if is_missing.any():
         counts = sides.take(is_missing).examples["benchmark"].value_counts().to_pylist()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from audit_pipeline import extras
 from audit_pipeline.config.plugins import collect_by_name
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.detector_inputs import Need, StatisticsIndex, TextStatistics, UnmetNeed
+from audit_pipeline.detectors.detector_inputs import Need, Spans, StatisticsIndex, TextStatistics, UnmetNeed
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring import needs
@@ -63,7 +63,7 @@ class ScoringScope:
         location: The location of the cache.
         paths: The data folder.
         benchmark: The benchmark of the texts, or None for a user's file. Requirements may use its calibration split.
-        in_context: True if some texts follow a context.
+        in_context: True if only parts of some texts are scored, such as a text after its context.
         in_parts: True if the texts are scored in several calls, as for a long file.
         user_inputs: The inputs of a user who scores a file, or None in an audit.
     """
@@ -82,14 +82,14 @@ class TextWithStatistics:
     """A text with its statistics.
 
     Attributes:
-        model_input: The string that the model read: the context, if there is one, followed by the text.
-        statistics: The statistics of the text's tokens.
-        n_context_tokens: Number of scored tokens of the context.
+        model_input: The string that the model read.
+        spans: The scored parts of ``model_input``. None means the whole text.
+        statistics: The statistics of the scored tokens.
     """
 
     model_input: str
+    spans: Spans | None
     statistics: TextStatistics
-    n_context_tokens: int
 
 
 Lookup = Callable[[TextWithStatistics], T | UnmetNeed | None]

@@ -27,6 +27,7 @@ from audit_pipeline.detectors.detector_inputs import (
     Temperatures,
     TextStatistics,
     UnmetNeed,
+    take_ranges,
 )
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.max_renyi import ORDERS_OF_POWER_SUMS, POWER_SUMS
@@ -51,8 +52,8 @@ class _ListsProvider(provider.Provider[provider.T]):
     ) -> Callable[[provider.TextWithStatistics], dict[str, Float32s] | None]:
         """Read the lists of a kind for all texts, and return the function that looks up a text.
 
-        The function returns flat arrays of n * entries numbers for the n scored tokens of the text. Tokens of the
-        context are omitted.
+        The function returns flat arrays of n * entries numbers for the n scored tokens of the text. Tokens of other
+        parts of the text are omitted.
         """
         cached_kind = KINDS[kind]
         rows = read_statistics(self._model, texts, self._location, kind)
@@ -62,8 +63,8 @@ class _ListsProvider(provider.Provider[provider.T]):
             lists = lists_by_text.get(text_sha256(scored.model_input))
             if lists is None:
                 return None
-            n_skipped = scored.n_context_tokens * cached_kind.entries
-            return {name: values[n_skipped:] for name, values in lists.items()}
+            ranges = scored.statistics.token_ranges
+            return {name: take_ranges(values, ranges, cached_kind.entries) for name, values in lists.items()}
 
         return look_up
 
@@ -116,6 +117,9 @@ class TemperaturesProvider(_ListsProvider[Temperatures]):
         return look_up
 
 
+_SEVERAL_PARTS = UnmetNeed("several parts of the text are scored, and a branch would run over the border of its part")
+
+
 class BranchesProvider(provider.Provider[BranchStatistics]):
     """The provider of branches. Their length is the largest ``m`` of the settings."""
 
@@ -146,14 +150,18 @@ class BranchesProvider(provider.Provider[BranchStatistics]):
         lengths = dict(zip(table.column("text_sha256").to_pylist(), table.column("m").to_pylist(), strict=True))
         lists_by_text = collect_lists_by_sha256(table, ("offsets", "logprob", "z"))
 
-        def look_up(scored: provider.TextWithStatistics) -> BranchStatistics | None:
+        def look_up(scored: provider.TextWithStatistics) -> BranchStatistics | UnmetNeed | None:
             sha256 = text_sha256(scored.model_input)
             if sha256 not in lengths:
                 return None
             lists = lists_by_text[sha256]
-            if len(lists["offsets"]) != scored.n_context_tokens + len(scored.statistics) + 1:
+            n_tokens = len(lists["offsets"]) - 1
+            [first, stop], *later = scored.statistics.token_ranges or [(0, len(scored.statistics))]
+            if later:
+                return _SEVERAL_PARTS
+            if stop != n_tokens:
                 return None
-            branches = BranchStatistics(m=lengths[sha256], **lists).slice_from(scored.n_context_tokens)
+            branches = BranchStatistics(m=lengths[sha256], **lists).slice_from(first)
             has_branch = np.diff(branches.offsets) > 0
             is_mode = scored.statistics.argmax_id == scored.statistics.token_id
             # A branch starts only at tokens that are not the mode (the most likely token). If a part of the cache was
@@ -233,12 +241,11 @@ class ReferenceProvider(provider.Provider[TextStatistics]):
         return compute(model, texts, self._location, partial(backend_of, model), on_progress=on_progress)
 
     def build_lookup(self, texts: Sequence[str]) -> provider.Lookup[TextStatistics]:
-        """Return the lookup of a text's statistics under the reference model, without the tokens of its context."""
+        """Return the lookup of the statistics of a text's scored parts under the reference model."""
         index = self._read_index(texts, self._reference_model)
 
         def look_up(scored: provider.TextWithStatistics) -> TextStatistics | None:
-            n_context_characters = len(scored.model_input) - len(scored.statistics.text)
-            return index.find(scored.model_input, n_context_characters)
+            return index.find(scored.model_input, scored.spans)
 
         return look_up
 
