@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from audit_pipeline.pipeline.options import ScoreOptions
+from audit_pipeline.readers.conversations import ScoredPart
 from audit_pipeline.statistics.claims import Design
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
 from audit_pipeline.token_statistics.engine_choice import EngineName
@@ -28,6 +29,7 @@ def score(
     grid: bool = False,
     parameters: Mapping[str, Mapping[str, bool | int | float | str]] | None = None,
     text_column: str | None = None,
+    scored_part: ScoredPart | None = None,
     label_column: str = "label",
     id_column: str | None = None,
     start_token: Literal["always", "tokenizer"] | None = None,
@@ -65,6 +67,10 @@ def score(
         Parameters by detector, as in ``{"min_k": {"k": 0.3}}``. With ``grid``, only the other parameters vary.
     text_column : str, optional
         Column of the text. Default: text, else input, else the only column.
+    scored_part : {"response", "last_response", "all"}, optional
+        Part of a conversation to score: its answers, the last answer, or all of the text. Conversations are in the
+        column messages, in prompt and response, or in question and answer. The model's chat template makes the text.
+        Default: response if the file has such columns and no text column.
     label_column : str, default 'label'
         Column of the label: 1 for members, 0 for non-members, empty if unknown. A file without it is scored without
         labels.
@@ -137,6 +143,7 @@ def score(
         grid=grid,
         parameters=parameters,
         text_column=text_column,
+        scored_part=scored_part,
         label_column=label_column,
         id_column=id_column,
         start_token=start_token,
@@ -159,7 +166,7 @@ def score(
     from audit_pipeline.pipeline.audit_requests import build_scoring_request, score_texts  # noqa: PLC0415
     from audit_pipeline.pipeline.console import print_step  # noqa: PLC0415
     from audit_pipeline.pipeline.progress import progress_bar  # noqa: PLC0415
-    from audit_pipeline.readers.formats import build_text_stream, open_texts  # noqa: PLC0415
+    from audit_pipeline.readers.formats import build_text_stream, open_scored_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import GROUP, ProgressListener  # noqa: PLC0415
     from audit_pipeline.store.paths import DataPaths, require_writable  # noqa: PLC0415
 
@@ -167,7 +174,7 @@ def score(
     require_writable(paths.root)
     models = load_models()
     if isinstance(texts, PathLike):
-        stream = open_texts(Path(texts), text_column, [GROUP])
+        stream = open_scored_texts(Path(texts), text_column, scored_part, [GROUP])
     else:
         stream = build_text_stream(list(texts))
     request = build_scoring_request(options, stream.rows.file.path)

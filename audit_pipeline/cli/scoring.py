@@ -17,6 +17,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.pipeline import console
 from audit_pipeline.pipeline.console import Columns, Row
 from audit_pipeline.pipeline.options import ScoreOptions
+from audit_pipeline.readers.conversations import ScoredPart
 from audit_pipeline.report.number_format import DASH, format_thousands
 from audit_pipeline.statistics.claims import Design
 from audit_pipeline.statistics.evaluate_options import EvaluateOptions
@@ -56,6 +57,14 @@ _SEPARATION: Columns = (
     "only with the default values.",
 )
 @shared_options.text_column_option
+@click.option(
+    "--score",
+    "scored_part",
+    type=click.Choice(get_args(ScoredPart)),
+    help="Part of a conversation to score: its answers, the last answer, or all of the text. Conversations are in the "
+    "column messages, in prompt and response, or in question and answer. The model's chat template makes the text. "
+    "Default: response if the file has such columns and no text column.",
+)
 @click.option(
     "--label-column",
     default="label",
@@ -131,7 +140,7 @@ def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: An
     model = resolve_model_option(str(score_options.model))
     require_usable_output(out, texts)
     request = build_scoring_request(score_options, texts)
-    stream = _open_file_texts(texts, score_options.text_column)
+    stream = _open_file_texts(texts, score_options)
 
     # These imports take a second, so mistakes in the file are reported before them.
     from audit_pipeline.pipeline.progress import progress_bar
@@ -143,17 +152,19 @@ def score(texts: Path, out: Path, set_parameters: tuple[str, ...], **options: An
     _show_scores(scores, score_options, texts, out)
 
 
-def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
+def _open_file_texts(file: Path, options: ScoreOptions) -> TextStream:
     """Open the texts of the file, and print the note of its format and the number of rows."""
     from audit_pipeline.readers.file_bytes import STANDARD_INPUT
-    from audit_pipeline.readers.formats import open_texts
+    from audit_pipeline.readers.formats import open_scored_texts
     from audit_pipeline.scoring.file import GROUP
 
     if file == STANDARD_INPUT:
         console.print_step("reading lines of JSON from standard input")
-    texts = open_texts(file, text_column, [GROUP])
+    texts = open_scored_texts(file, options.text_column, options.scored_part, [GROUP])
     if texts.rows.note is not None:
         console.print_step(texts.rows.note)
+    if texts.note is not None:
+        console.print_step(texts.note)
     counted = texts.estimate_rows()
     console.print_step(f"{texts.rows.file.name}: {'about ' if counted.is_estimated else ''}{counted.rows:,} row(s)")
     return texts
@@ -222,6 +233,9 @@ def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: P
             f"{words}. It requires at least {MIN_EXAMPLES} labelled texts, and the file has {n_labelled}.",
             claim_level=level,
         )
+        return
+    if options.scored_part in ("last_response", "all"):
+        console.print_result(f"{words}. It requires scores of all answers (--score response).", claim_level=level)
         return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]

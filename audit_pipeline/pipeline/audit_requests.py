@@ -255,7 +255,9 @@ def score_texts(
     Raises:
         AuditError: If an option, the model or a text is unusable.
     """
+    from audit_pipeline.models.chat_template import build_renderer  # noqa: PLC0415
     from audit_pipeline.models.tokenized_model import apply_overrides  # noqa: PLC0415
+    from audit_pipeline.readers.conversations import ConversationStream  # noqa: PLC0415
     from audit_pipeline.scoring.backends import Endpoints, build_backend_loader  # noqa: PLC0415
     from audit_pipeline.scoring.file import ID, score_file  # noqa: PLC0415
     from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
@@ -285,6 +287,8 @@ def score_texts(
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     is_label_required = options.label_column != ScoreOptions.label_column
     tokenized = endpoints.probe_and_load(entry, paths, listener.step)
+    if isinstance(texts, ConversationStream):
+        texts = texts.render_with(build_renderer(tokenized))
     return score_file(
         texts,
         out,

@@ -17,6 +17,7 @@ from typing import Literal
 from audit_pipeline.config.problems import split_names
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.usage_budget import Limits
+from audit_pipeline.readers.conversations import ScoredPart
 from audit_pipeline.readers.file_bytes import find_irregular_kind, is_unicode
 from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
 
@@ -149,6 +150,8 @@ class ScoreOptions(RunOptions):
         grid: Score with all values of each detector's grid, not only with the default values.
         parameters: Values of parameters by detector and parameter. With ``grid`` they stay fixed.
         text_column: Column of the text. None: text, else input, else the only column.
+        scored_part: Scored part of conversations: "response", "last_response" or "all". None: the answers of a file
+            that has conversations and no text column.
         label_column: Column of the label: 1 member, 0 non-member, empty unknown.
         id_column: Column of the user's own id of each text. None: id, if the column exists.
         start_token: "always" adds the start token to each text, "tokenizer" only if the tokenizer adds it. None: the
@@ -169,6 +172,7 @@ class ScoreOptions(RunOptions):
     grid: bool = False
     parameters: Mapping[str, Mapping[str, ParameterValue]] | None = None
     text_column: str | None = None
+    scored_part: ScoredPart | None = None
     label_column: str = "label"
     id_column: str | None = None
     start_token: Literal["always", "tokenizer"] | None = None

@@ -11,6 +11,12 @@ from pathlib import Path
 
 from audit_pipeline.errors import DataError, escape_unprintable
 from audit_pipeline.readers import row_formats
+from audit_pipeline.readers.conversations import (
+    CONVERSATION_COLUMNS,
+    ConversationStream,
+    ScoredPart,
+    find_conversation_columns,
+)
 from audit_pipeline.readers.file_bytes import (
     COMPRESSIONS,
     STANDARD_INPUT,
@@ -21,7 +27,17 @@ from audit_pipeline.readers.file_bytes import (
 )
 from audit_pipeline.readers.row_formats.arrow import detect_saved_kind, open_saved_dataset
 from audit_pipeline.readers.row_stream import RowFormat, RowStream, TextStream
-from audit_pipeline.readers.text_rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error
+from audit_pipeline.readers.text_rows import (
+    TXT_COLUMN,
+    USUAL_TEXT_COLUMNS,
+    Row,
+    RowFile,
+    Skipped,
+    SkippedRows,
+    UnreadableFileError,
+    build_unusable_file_error,
+    find_column,
+)
 
 
 def _find_formats() -> dict[str, RowFormat]:
@@ -113,6 +129,38 @@ def open_texts(
     if rows.file.kind and not _FORMATS[rows.file.kind].has_columns:
         text_column = TXT_COLUMN
     return TextStream(rows, text_column, extra_columns)
+
+
+def open_scored_texts(
+    path: Path, text_column: str | None, part: ScoredPart | None, extra_columns: Sequence[str] = ()
+) -> TextStream:
+    """Open the texts or conversations of a file that is to be scored.
+
+    Args:
+        path: As in :func:`open_rows`.
+        text_column: As in :func:`open_texts`. If it is given, the file contains texts.
+        part: The scored part of conversations. None: the answers, if the file has no text column but conversations.
+        extra_columns: As in :func:`open_texts`.
+
+    Raises:
+        DataError: As :func:`open_rows`, or if the file has no conversations although ``part`` is given.
+    """
+    stream = open_texts(path, text_column, extra_columns)
+    if part is None and text_column is not None:
+        return stream
+    columns = stream.rows.find_columns()
+    if part is None and any(find_column(columns, name) for name in USUAL_TEXT_COLUMNS):
+        return stream
+    conversation_columns = find_conversation_columns(columns)
+    if conversation_columns is not None:
+        return ConversationStream(stream.rows, conversation_columns, part or "response", extra_columns)
+    if part is None:
+        return stream
+    raise UnreadableFileError(
+        path,
+        f"the file contains no conversations. They need one of these sets of columns: {CONVERSATION_COLUMNS}. Rename "
+        "the columns, or score whole texts.",
+    )
 
 
 def build_text_stream(texts: Sequence[object]) -> TextStream:

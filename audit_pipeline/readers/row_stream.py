@@ -99,6 +99,16 @@ class RowStream:
         if is_empty:
             raise UnreadableFileError(self.file.path, "the file contains no rows")
 
+    def find_columns(self) -> Sequence[str]:
+        """Return the columns of the file. If it has no header, they are those of its first 1,000 rows.
+
+        Raises:
+            UnreadableFileError: As :meth:`entries`.
+        """
+        if self.columns is not None:
+            return self.columns
+        return list_columns(itertools.islice(self.entries(), _SEARCHED_ROWS))
+
     def estimate_total(self, rows_read: int) -> RowCount:
         """Estimate the total number of rows when ``rows_read`` rows have been read and more rows follow."""
         if self.count is not None:
@@ -131,6 +141,16 @@ class TextStream:
         self.n_yielded = 0
         self._column = column
         self._extra_columns = extra_columns
+
+    @property
+    def scores_parts(self) -> bool:
+        """Return True if only parts of the texts are scored."""
+        return False
+
+    @property
+    def note(self) -> str | None:
+        """Return a message to the user about what the texts are made of, or None."""
+        return None
 
     def __iter__(self) -> Iterator[TextRow]:
         """Read the file from the beginning and yield every text. Rows without a usable text are added to ``skipped``.
@@ -189,9 +209,7 @@ class TextStream:
         Raises:
             UnreadableFileError: If a required column is missing.
         """
-        columns: Sequence[str] | None = self.rows.columns
-        if columns is None:
-            columns = list_columns(itertools.islice(self.rows.entries(), _SEARCHED_ROWS))
+        columns = self.rows.find_columns()
         column = find_column(columns, name)
         if column is None and required:
             choose_column(self.rows.file.path, columns, name)

@@ -63,14 +63,23 @@ class TextRow:
     Attributes:
         location: The location of the row for messages, such as ``texts.jsonl:3``.
         index: The position among all rows of the file, from 0.
-        text: The text.
+        text: The text that a model reads.
         values: All values of the row by column.
+        spans: Start and end (exclusive) of each scored part of the text, in characters. None means the whole text.
     """
 
     location: str
     index: int
     text: str
     values: Mapping[str, object]
+    spans: Sequence[tuple[int, int]] | None = None
+
+    @property
+    def scored_text(self) -> str:
+        """Return the scored parts of the text, joined."""
+        if self.spans is None:
+            return self.text
+        return "".join(self.text[start:end] for start, end in self.spans)
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from audit_pipeline.benchmarks.builder_interface import SplitUnit, assign_splits
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
-from audit_pipeline.readers.formats import open_texts
+from audit_pipeline.readers.formats import open_scored_texts
 from audit_pipeline.readers.text_rows import Skipped, SkippedRows
 from audit_pipeline.scoring.external_score_rows import ScoreRows, Setting, read_score_rows
 from audit_pipeline.splits.blind_controls import is_unspaced
@@ -103,8 +103,8 @@ def read_scored_texts(file: Path, text_column: str | None) -> ExternallyScoredTe
     Raises:
         DataError: If ``open_texts`` raises it.
     """
-    stream = open_texts(file, text_column)
-    by_digest = {text_sha256(row.text): row.text for row in stream}
+    stream = open_scored_texts(file, text_column, None)
+    by_digest = {text_sha256(row.scored_text): row.scored_text for row in stream}
     return ExternallyScoredTexts(file, by_digest, stream.skipped)
 
 

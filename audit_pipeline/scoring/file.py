@@ -194,7 +194,7 @@ SCHEMA = pa.schema(
 
 - example_index: the 0-based position of the row in the file.
 - detector, parameters (canonical JSON), score, status and reason.
-- label (1, 0 or null) and group of the file, and the sha256 of the text. `corpus-audit evaluate` reads them.
+- label (1, 0 or null) and group of the file, and the sha256 of the scored text. `corpus-audit evaluate` reads them.
 - id: the user's id of the text, or null.
 """
 
@@ -273,7 +273,14 @@ def score_file(
         DataError: If the file has no usable text or is truncated.
     """
     listener = listener or ProgressListener()
-    session = Session(model, selection, Caches(paths), in_parts=True, user_inputs=user_inputs or UserInputs())
+    session = Session(
+        model,
+        selection,
+        Caches(paths),
+        in_context=texts.scores_parts,
+        in_parts=True,
+        user_inputs=user_inputs or UserInputs(),
+    )
     bounds = bounds or ChunkLimits(characters=ChunkLimits.characters // session.memory_factor_per_text)
     extra_passes: list[Mapping[str, RunSummary]] = []
     if session.runs_other_models:
@@ -333,11 +340,12 @@ class _ScoreTable:
         """Build the table's rows for some rows of the file."""
         ids = [str(row.index) for row in rows]
         texts = [row.text for row in rows]
-        scored = statistics.scores(self.session.selection, ids, texts)
+        spans = [row.spans for row in rows]
+        scored = statistics.scores(self.session.selection, ids, texts, spans)
         scores = scored.column("score").to_numpy()
         labels = self.labelled.add(rows, np.asarray(scores, dtype=np.float64).reshape(len(rows), -1))
         groups = [read_group(row) for row in rows]
-        digests = [text_sha256(text) for text in texts]
+        digests = [text_sha256(row.scored_text) for row in rows]
         user_ids = [read_own_id(row.values, self.id_column) for row in rows]
         # Each text has one row per setting.
         text_of_row = np.repeat(np.arange(len(rows)), len(self.labelled.settings))

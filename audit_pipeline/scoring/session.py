@@ -456,8 +456,8 @@ class Statistics:
     def find(self, text: str, spans: Spans | None = None) -> TextStatistics | None:
         """Return a text's statistics with the data of its requirements, or None if the cache lacks the text.
 
-        If only parts of the text are scored, the model has read all of it, and the statistics are those of the tokens
-        of these parts (Zhang et al. 2025, appendix C).
+        The model has read the whole text. If only parts of it are scored, the statistics are those of their tokens
+        (Zhang et al. 2025, appendix C).
         """
         statistics = self._index.find(text, spans)
         if statistics is None:

@@ -286,3 +286,28 @@ def test_scores_of_a_file_as_json(score: Score, out: Path, tmp_path: Path) -> No
         "no non-member"
     )
     assert "1 label(s) have an unknown spelling (treated as unknown): 'maybe' (1). Valid labels are" in result.stderr
+
+
+def test_answers_of_conversations_are_scored_and_evaluated_with_their_texts(
+    workspace: Workspace, score: Score, out: Path, tmp_path: Path
+) -> None:
+    rows = []
+    for number in range(200):
+        messages = [
+            {"role": "user", "content": "Write a line."},
+            {"role": "assistant", "content": made_text(str(number), 9)},
+        ]
+        rows.append({"messages": messages, "label": number % 2, "group": f"g{number // 4}"})
+    texts = write_rows(tmp_path / "c.jsonl", [*rows, {"messages": []}])
+    result = score(texts, "--detectors", "loss")
+    assert "• conversations in messages; scored: all answers" in result.stderr
+    assert "c.jsonl:201: column 'messages' has no message with the role assistant" in result.stderr
+    assert f"corpus-audit evaluate --scores {out} --texts {texts} --calibration 0" in told(result)
+    evaluated = workspace.run(
+        "evaluate", "--scores", out, "--texts", texts, "--calibration", "0", "--out", tmp_path / "f"
+    )
+    assert evaluated.exit_code == 0, evaluated.output
+    whole = score(texts, "--detectors", "loss", "--score", "all")
+    assert "200 from the cache, 0 computed" in whole.stderr
+    assert "It requires scores of all answers (--score response)." in told(whole)
+    assert "the file contains no conversations" in error_of(score(texts_file(tmp_path, "a b"), "--score", "all"))

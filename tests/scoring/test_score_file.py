@@ -24,11 +24,12 @@ from tiny_models import forward_of as load
 from audit_pipeline.detectors.registry import select_detectors
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.readers.formats import open_texts
+from audit_pipeline.readers.formats import open_scored_texts, open_texts
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileProgress, FileScores, ProgressListener, score_file
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 COLUMNS = {
@@ -285,3 +286,40 @@ def test_no_separation_without_both_sides_and_the_reason(score: Score, tmp_path:
     assert score(strange, ["loss"]).labelled.problem == requirement + "no member and no non-member"
     plain = score(written(tmp_path, "plain.txt", "one line\nanother"), ["loss"]).labelled
     assert (plain.compute_separations(), plain.problem) == ([], None)
+
+
+def test_parts_of_conversations_share_the_pass_of_the_whole_text(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    messages = [
+        {"role": "user", "content": SENTENCES[4]},
+        {"role": "assistant", "content": "quiet"},
+        {"role": "user", "content": "why"},
+        {"role": "assistant", "content": SENTENCES[2]},
+    ]
+    file = write_rows(tmp_path / "c.jsonl", [{"messages": messages}])
+    scores: dict[str, dict[str, Any]] = {}
+    computed = {}
+    selection = select_detectors(["loss", "min_k_plus_plus", "infilling", "max_renyi"])
+    for part in ("response", "last_response", "all"):
+        texts = open_scored_texts(file, None, part)
+        out = tmp_path / f"{part}.parquet"
+        result = score_file(texts, out, model, selection, DataPaths(tmp_path / "data"), lambda _: forward)
+        computed[part] = result.summary.text_pass.texts_computed
+        scores[part] = {row["detector"]: row for row in pq.read_table(out).to_pylist()}
+    assert computed == {"response": 1, "last_response": 0, "all": 0}
+
+    [row] = open_scored_texts(file, None, "response")
+    twin = twin_statistics(model, forward, row.text)
+    [encoded] = encode(model, [row.text])
+    ends = encoded.char_end[encoded.first_scored :]
+    is_scored = {part: np.zeros(len(ends), bool) for part in scores}
+    for part, spans in (("response", row.spans), ("last_response", row.spans[-1:]), ("all", [(0, len(row.text))])):
+        for start, end in spans:
+            is_scored[part] |= (ends > start) & (ends <= end)
+        expected = twin["logprob"][is_scored[part]].mean()
+        assert scores[part]["loss"]["score"] == pytest.approx(expected, abs=1e-4)
+        assert scores[part]["max_renyi"]["status"] == "ok"
+    assert 0 < is_scored["last_response"].sum() < is_scored["response"].sum() < len(ends)
+    assert scores["last_response"]["infilling"]["status"] == "ok"
+    assert "several parts of the text are scored" in scores["response"]["infilling"]["reason"]
+    assert scores["response"]["loss"]["sha256"] == sha256(f"quiet{SENTENCES[2]}".encode()).hexdigest()

@@ -1,0 +1,103 @@
+"""Conversations in the rows of a file: their columns, their messages, and rows that cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_files import write_rows
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.readers.conversations import ConversationStream, Message, read_conversation, render_plainly
+from audit_pipeline.readers.formats import open_scored_texts
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Red?"},
+    {"role": "assistant", "content": "Blue."},
+    {"role": "user", "content": "Green?"},
+    {"role": "assistant", "content": "Grey, too."},
+    {"role": "user", "content": "Thanks."},
+]
+TEXT = "Be brief.\nRed?\nBlue.\nGreen?\nGrey, too."
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("part", "scored"), [("response", "Blue.Grey, too."), ("last_response", "Grey, too."), ("all", TEXT)]
+)
+def test_each_part_of_messages_is_located(tmp_path: Path, suffix: str, part: Any, scored: str) -> None:
+    file = write_rows(tmp_path / f"c{suffix}", [{"messages": MESSAGES}])
+    [row] = open_scored_texts(file, None, part)
+    assert (row.text, row.scored_text) == (TEXT, scored)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+@pytest.mark.parametrize("columns", [("prompt", "response"), ("question", "answer"), ("Question", "ANSWER")])
+def test_an_answer_follows_its_prompt_on_a_new_line(tmp_path: Path, suffix: str, columns: tuple[str, str]) -> None:
+    row = dict(zip(columns, ("Red?", "Blue."), strict=True))
+    [read] = open_scored_texts(write_rows(tmp_path / f"c{suffix}", [row]), None, None)
+    assert (read.text, read.spans) == ("Red?\nBlue.", ((5, 10),))
+
+
+def test_messages_of_a_csv_are_json(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "c.csv", [{"messages": json.dumps(MESSAGES)}])
+    assert [row.text for row in open_scored_texts(file, None, None)] == [TEXT]
+
+
+def test_a_text_column_comes_before_conversations(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "c.jsonl", [{"text": "a text", "prompt": "Red?", "response": "Blue."}])
+    assert [row.text for row in open_scored_texts(file, None, None)] == ["a text"]
+    assert [row.text for row in open_scored_texts(file, "response", None)] == ["Blue."]
+    stream = open_scored_texts(file, None, "all")
+    assert isinstance(stream, ConversationStream)
+    assert [row.text for row in stream] == ["Red?\nBlue."]
+    assert stream.note == "conversations in prompt and response; scored: the whole text"
+
+
+def test_a_file_without_conversations_is_refused(tmp_path: Path) -> None:
+    file = write_rows(tmp_path / "c.jsonl", [{"text": "a text", "prompt": "Red?"}])
+    with pytest.raises(DataError, match="one of these sets of columns: messages; prompt and response; question and"):
+        open_scored_texts(file, None, "response")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": []}, "has no message with the role assistant"),
+        ({"messages": MESSAGES[:2]}, "has no message with the role assistant"),
+        ({"messages": "Red? Blue."}, "is not a list of messages in JSON"),
+        ({"messages": None}, "is not a list of messages"),
+        ({"messages": 3}, "is not a list of messages"),
+        ({"messages": [{"content": "Blue."}]}, "message 1 of column 'messages' has no role"),
+        ({"messages": ["Blue."]}, "message 1 of column 'messages' has no role"),
+        ({"messages": [{"role": "assistant", "content": ""}]}, "message 1 of column 'messages' is empty"),
+        ({"messages": [{"role": "assistant"}]}, "message 1 of column 'messages' is null"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}, *MESSAGES[2:3]]},
+            "message 1 of column 'messages' has parts that are not text, such as pictures",
+        ),
+        ({"prompt": "Red?", "response": " "}, "column 'response' is empty"),
+        ({"prompt": None, "response": "Blue."}, "column 'prompt' is null"),
+        ({"question": "Red?", "answer": 4}, "column 'answer' is not a string but int"),
+    ],
+)
+def test_an_unusable_conversation_is_skipped_with_its_reason(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
+    good = {name: MESSAGES if name == "messages" else "Red?" for name in row}
+    stream = open_scored_texts(write_rows(tmp_path / "c.jsonl", [good, row]), None, None)
+    assert len(list(stream)) == 1
+    [skipped] = stream.skipped.first
+    assert skipped.location == "c.jsonl:2"
+    assert reason in skipped.reason
+
+
+def test_the_content_of_a_message_may_be_a_list_of_texts() -> None:
+    parts = [{"type": "text", "text": "Bl"}, {"type": "text", "text": "ue."}]
+    messages = [{"role": "user", "content": "Red?"}, {"role": "assistant", "content": parts}]
+    assert read_conversation({"messages": messages}, ["messages"])[-1] == Message("assistant", "Blue.")
+
+
+def test_a_conversation_may_begin_with_an_answer() -> None:
+    assert render_plainly([Message("assistant", "Blue.")]).answers == ((0, 5),)
