@@ -176,6 +176,8 @@ def score(
     if isinstance(texts, PathLike):
         stream = open_scored_texts(Path(texts), text_column, scored_part, [GROUP])
     else:
+        if scored_part is not None:
+            raise TypeError("scored_part requires the pathlib.Path of a file with conversations, not a list of texts.")
         stream = build_text_stream(list(texts))
     request = build_scoring_request(options, stream.rows.file.path)
     with (

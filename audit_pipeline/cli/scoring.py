@@ -234,9 +234,6 @@ def _print_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: P
             claim_level=level,
         )
         return
-    if options.scored_part in ("last_response", "all"):
-        console.print_result(f"{words}. It requires scores of all answers (--score response).", claim_level=level)
-        return
     line = ["corpus-audit", "evaluate", "--scores", str(out)]
     line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
     if options.text_column is not None:

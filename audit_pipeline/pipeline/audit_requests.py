@@ -288,7 +288,11 @@ def score_texts(
     is_label_required = options.label_column != ScoreOptions.label_column
     tokenized = endpoints.probe_and_load(entry, paths, listener.step)
     if isinstance(texts, ConversationStream):
-        texts = texts.render_with(build_renderer(tokenized))
+        render = build_renderer(tokenized)
+        if render is None:
+            listener.step(f"{entry.name} has no chat template, so the messages stand one below the other")
+        else:
+            texts = texts.render_with(render)
     return score_file(
         texts,
         out,

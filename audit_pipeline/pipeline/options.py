@@ -17,7 +17,7 @@ from typing import Literal
 from audit_pipeline.config.problems import split_names
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.usage_budget import Limits
-from audit_pipeline.readers.conversations import ScoredPart
+from audit_pipeline.readers.conversations import SCORED_PARTS, ScoredPart
 from audit_pipeline.readers.file_bytes import find_irregular_kind, is_unicode
 from audit_pipeline.token_statistics.engine_choice import Engine, EngineName, choose_engine
 
@@ -186,6 +186,12 @@ class ScoreOptions(RunOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "detectors", parse_names(self.detectors))
+        if self.scored_part is not None and self.scored_part not in SCORED_PARTS:
+            raise ConfigError(f"scored_part is {self.scored_part!r}. Choose one of {', '.join(SCORED_PARTS)}.")
+        if self.scored_part is not None and self.text_column is not None:
+            raise ConfigError(
+                "the scored part belongs to conversations, and the text column to texts. Give one of the two options."
+            )
         for name in ("frequencies", "prefix_texts", "prefix_members"):
             value = getattr(self, name)
             if value is None:

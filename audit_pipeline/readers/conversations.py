@@ -72,7 +72,7 @@ def render_plainly(messages: Sequence[Message]) -> RenderedConversation:
 
 
 def find_conversation_columns(columns: Sequence[str]) -> tuple[str, ...] | None:
-    """Return those of a file's columns that contain conversations, regardless of upper and lower case, or None."""
+    """Return the columns of a file that contain conversations, regardless of upper and lower case, or None."""
     for form in _COLUMN_FORMS:
         found = [find_column(columns, name) for name in form]
         if None not in found:
@@ -91,33 +91,36 @@ def read_conversation(values: Mapping[str, object], columns: Sequence[str]) -> l
         UnusableRowError: If the row has no answer, or if a message is unusable.
     """
     if len(columns) == 1:
-        messages = _read_messages(values.get(columns[0]), columns[0])
-    else:
-        question, answer = columns
-        messages = [
-            Message("user", _read_content(values.get(question), f"column '{question}'")),
-            Message(ASSISTANT, _read_content(values.get(answer), f"column '{answer}'")),
-        ]
-    while messages and messages[-1].role != ASSISTANT:
-        messages.pop()
-    if not messages:
-        raise UnusableRowError(f"column '{columns[0]}' has no message with the role {ASSISTANT}")
-    return messages
+        return _read_messages(values.get(columns[0]), columns[0])
+    question, answer = columns
+    return [
+        Message("user", _read_content(values.get(question), f"column '{question}'")),
+        Message(ASSISTANT, _read_content(values.get(answer), f"column '{answer}'")),
+    ]
 
 
 def _read_messages(value: object, column: str) -> list[Message]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UnusableRowError(f"column '{column}' is not a list of messages in JSON") from None
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise UnusableRowError(f"column '{column}' is not a list of messages")
-    messages = []
+    roles = []
     for number, message in enumerate(value, start=1):
-        label = f"message {number} of column '{column}'"
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise UnusableRowError(f"{label} has no role")
+            raise UnusableRowError(f"message {number} of column '{column}' has no role")
+        roles.append(message["role"])
+    if ASSISTANT not in roles:
+        raise UnusableRowError(f"column '{column}' has no message with the role {ASSISTANT}")
+    # Messages after the last answer are not read.
+    n_messages = len(roles) - roles[::-1].index(ASSISTANT)
+    messages = []
+    for number, message in enumerate(value[:n_messages], start=1):
+        label = f"message {number} of column '{column}'"
+        if message.get("content") is None and message.get("tool_calls"):
+            raise UnusableRowError(f"{label} calls a tool, and conversations with tools are not supported")
         messages.append(Message(message["role"], _read_content(message.get("content"), label)))
     return messages
 
@@ -125,10 +128,10 @@ def _read_messages(value: object, column: str) -> list[Message]:
 def _read_content(value: object, label: str) -> str:
     """Return the text of a message. The content may also be a list of parts that are all texts."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        texts = [part.get("text") for part in value if isinstance(part, Mapping) and part.get("type") == "text"]
+        texts = [part["text"] for part in value if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
         if len(texts) != len(value):
-            raise UnusableRowError(f"{label} has parts that are not text, such as pictures")
-        value = "".join(map(str, texts))
+            raise UnusableRowError(f"{label} is a list with other items than texts, such as pictures or messages")
+        value = "".join(texts)
     problem = explain_unusable_text(value)
     if problem is not None or not isinstance(value, str):
         raise UnusableRowError(f"{label} {problem}")
@@ -140,14 +143,14 @@ class ConversationStream(TextStream):
 
     Attributes:
         conversation_columns: The columns of the conversations.
-        part: The scored part.
+        scored_part: The scored part.
     """
 
     def __init__(
         self,
         rows: RowStream,
         conversation_columns: Sequence[str],
-        part: ScoredPart,
+        scored_part: ScoredPart,
         extra_columns: Sequence[str] = (),
         render: Render = render_plainly,
     ) -> None:
@@ -156,28 +159,28 @@ class ConversationStream(TextStream):
         Args:
             rows: The rows of the file.
             conversation_columns: The columns of the conversations.
-            part: The scored part.
+            scored_part: The scored part.
             extra_columns: Other columns that are read if they exist.
             render: The function that renders a conversation.
         """
-        super().__init__(rows, conversation_columns[-1], extra_columns)
+        super().__init__(rows, None, extra_columns)
         self.conversation_columns = tuple(conversation_columns)
-        self.part = part
+        self.scored_part = scored_part
         self._render = render
 
     @property
     def scores_parts(self) -> bool:
         """Return True if only parts of the texts are scored."""
-        return self.part != "all"
+        return self.scored_part != "all"
 
     @property
     def note(self) -> str | None:
         """Return a message about the columns of the conversations and the scored part."""
-        return f"conversations in {' and '.join(self.conversation_columns)}; scored: {SCORED_PARTS[self.part]}"
+        return f"conversations in {' and '.join(self.conversation_columns)}; scored: {SCORED_PARTS[self.scored_part]}"
 
     def render_with(self, render: Render) -> ConversationStream:
         """Return a stream of the same file that renders conversations with another function."""
-        return ConversationStream(self.rows, self.conversation_columns, self.part, self._extra_columns, render)
+        return ConversationStream(self.rows, self.conversation_columns, self.scored_part, self._extra_columns, render)
 
     def entries(self) -> Iterator[TextRow | Skipped]:
         """Yield every row with the text of its conversation, or with the reason for skipping it.
@@ -196,12 +199,14 @@ class ConversationStream(TextStream):
         if isinstance(entry, Skipped):
             return entry
         try:
-            rendered = self._render(read_conversation(entry.values, self.conversation_columns))
+            messages = read_conversation(entry.values, self.conversation_columns)
+            rendered = self._render(messages)
         except UnusableRowError as error:
             return Skipped(entry.location, entry.index, str(error))
         spans: tuple[tuple[int, int], ...] | None = rendered.answers
-        if self.part == "last_response":
+        if self.scored_part == "last_response":
             spans = rendered.answers[-1:]
-        elif self.part == "all":
+        elif self.scored_part == "all":
             spans = None
-        return TextRow(entry.location, entry.index, rendered.text, entry.values, spans)
+        source_text = render_plainly(messages).text
+        return TextRow(entry.location, entry.index, rendered.text, entry.values, spans, source_text)

@@ -138,7 +138,7 @@ def open_scored_texts(
 
     Args:
         path: As in :func:`open_rows`.
-        text_column: As in :func:`open_texts`. If it is given, the file contains texts.
+        text_column: As in :func:`open_texts`. If it is given, the file contains texts, and ``part`` must be None.
         part: The scored part of conversations. None: the answers, if the file has no text column but conversations.
         extra_columns: As in :func:`open_texts`.
 

@@ -66,6 +66,7 @@ class TextRow:
         text: The text that a model reads.
         values: All values of the row by column.
         spans: Start and end (exclusive) of each scored part of the text, in characters. None means the whole text.
+        source_text: The text before a model's chat template was applied, or None if there is no template.
     """
 
     location: str
@@ -73,13 +74,7 @@ class TextRow:
     text: str
     values: Mapping[str, object]
     spans: Sequence[tuple[int, int]] | None = None
-
-    @property
-    def scored_text(self) -> str:
-        """Return the scored parts of the text, joined."""
-        if self.spans is None:
-            return self.text
-        return "".join(self.text[start:end] for start, end in self.spans)
+    source_text: str | None = None
 
 
 @dataclass

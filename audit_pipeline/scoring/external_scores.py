@@ -103,8 +103,9 @@ def read_scored_texts(file: Path, text_column: str | None) -> ExternallyScoredTe
     Raises:
         DataError: If ``open_texts`` raises it.
     """
+    # Conversations are read without a template, so their texts are the same for every model.
     stream = open_scored_texts(file, text_column, None)
-    by_digest = {text_sha256(row.scored_text): row.scored_text for row in stream}
+    by_digest = {text_sha256(row.text): row.text for row in stream}
     return ExternallyScoredTexts(file, by_digest, stream.skipped)
 
 

@@ -194,7 +194,8 @@ SCHEMA = pa.schema(
 
 - example_index: the 0-based position of the row in the file.
 - detector, parameters (canonical JSON), score, status and reason.
-- label (1, 0 or null) and group of the file, and the sha256 of the scored text. `corpus-audit evaluate` reads them.
+- label (1, 0 or null) and group of the file, and the sha256 of the text. `corpus-audit evaluate` reads them. For a
+  conversation, this is the text of its messages without a chat template.
 - id: the user's id of the text, or null.
 """
 
@@ -345,7 +346,7 @@ class _ScoreTable:
         scores = scored.column("score").to_numpy()
         labels = self.labelled.add(rows, np.asarray(scores, dtype=np.float64).reshape(len(rows), -1))
         groups = [read_group(row) for row in rows]
-        digests = [text_sha256(row.scored_text) for row in rows]
+        digests = [text_sha256(row.source_text or row.text) for row in rows]
         user_ids = [read_own_id(row.values, self.id_column) for row in rows]
         # Each text has one row per setting.
         text_of_row = np.repeat(np.arange(len(rows)), len(self.labelled.settings))

@@ -301,6 +301,7 @@ def test_answers_of_conversations_are_scored_and_evaluated_with_their_texts(
     texts = write_rows(tmp_path / "c.jsonl", [*rows, {"messages": []}])
     result = score(texts, "--detectors", "loss")
     assert "• conversations in messages; scored: all answers" in result.stderr
+    assert "tiny has no chat template, so the messages stand one below the other" in result.stderr
     assert "c.jsonl:201: column 'messages' has no message with the role assistant" in result.stderr
     assert f"corpus-audit evaluate --scores {out} --texts {texts} --calibration 0" in told(result)
     evaluated = workspace.run(
@@ -309,5 +310,6 @@ def test_answers_of_conversations_are_scored_and_evaluated_with_their_texts(
     assert evaluated.exit_code == 0, evaluated.output
     whole = score(texts, "--detectors", "loss", "--score", "all")
     assert "200 from the cache, 0 computed" in whole.stderr
-    assert "It requires scores of all answers (--score response)." in told(whole)
+    both = score(texts, "--score", "all", "--text-column", "messages")
+    assert "Give one of the two options" in error_of(both)
     assert "the file contains no conversations" in error_of(score(texts_file(tmp_path, "a b"), "--score", "all"))

@@ -26,12 +26,13 @@ TEXT = "Be brief.\nRed?\nBlue.\nGreen?\nGrey, too."
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 @pytest.mark.parametrize(
-    ("part", "scored"), [("response", "Blue.Grey, too."), ("last_response", "Grey, too."), ("all", TEXT)]
+    ("part", "scored"), [("response", ["Blue.", "Grey, too."]), ("last_response", ["Grey, too."]), ("all", None)]
 )
-def test_each_part_of_messages_is_located(tmp_path: Path, suffix: str, part: Any, scored: str) -> None:
+def test_each_part_of_messages_is_located(tmp_path: Path, suffix: str, part: Any, scored: list[str] | None) -> None:
     file = write_rows(tmp_path / f"c{suffix}", [{"messages": MESSAGES}])
     [row] = open_scored_texts(file, None, part)
-    assert (row.text, row.scored_text) == (TEXT, scored)
+    assert row.text == row.source_text == TEXT
+    assert scored == (None if row.spans is None else [TEXT[start:end] for start, end in row.spans])
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
@@ -77,8 +78,15 @@ def test_a_file_without_conversations_is_refused(tmp_path: Path) -> None:
         ({"messages": [{"role": "assistant"}]}, "message 1 of column 'messages' is null"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}, *MESSAGES[2:3]]},
-            "message 1 of column 'messages' has parts that are not text, such as pictures",
+            "message 1 of column 'messages' is a list with other items than texts, such as pictures",
         ),
+        (
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]},
+            "message 1 of column 'messages' calls a tool, and conversations with tools are not supported",
+        ),
+        ({"messages": [{"role": "assistant", "content": [{"type": "text", "text": None}]}]}, "other items than texts"),
+        ({"messages": "[" * 200_000}, "is not a list of messages in JSON"),
+        ({"prompt": [{"role": "user", "content": "Red?"}], "response": "Blue."}, "column 'prompt' is a list"),
         ({"prompt": "Red?", "response": " "}, "column 'response' is empty"),
         ({"prompt": None, "response": "Blue."}, "column 'prompt' is null"),
         ({"question": "Red?", "answer": 4}, "column 'answer' is not a string but int"),
@@ -97,6 +105,11 @@ def test_the_content_of_a_message_may_be_a_list_of_texts() -> None:
     parts = [{"type": "text", "text": "Bl"}, {"type": "text", "text": "ue."}]
     messages = [{"role": "user", "content": "Red?"}, {"role": "assistant", "content": parts}]
     assert read_conversation({"messages": messages}, ["messages"])[-1] == Message("assistant", "Blue.")
+
+
+def test_messages_after_the_last_answer_are_not_read() -> None:
+    messages = [*MESSAGES[1:3], {"role": "user", "content": ""}, {"role": "tool", "content": None}]
+    assert len(read_conversation({"messages": messages}, ["messages"])) == 2
 
 
 def test_a_conversation_may_begin_with_an_answer() -> None:
