@@ -95,3 +95,27 @@ def test_after_a_context_the_sums_are_those_of_the_text(tiny: Tiny, tmp_path: Pa
             temperatures.log_sum_p_beta[:, place], np.logaddexp.reduce(beta * log_p, axis=1), atol=5e-4
         )
     assert temperatures.vocab_size == logits.shape[1]
+
+
+def test_several_parts_of_a_text_have_the_sums_of_their_tokens(tiny: Tiny, tmp_path: Path) -> None:
+    model, forward = tiny("llama")
+    text = f"{SENTENCES[3]} {SENTENCES[0]}"
+    selection: Selection = [*AT_TWO, *select_detectors(["acmia_ac"])]
+    session = Session(model, selection, DataPaths(tmp_path), in_context=True)
+    session.run([text], lambda _: forward)
+    statistics = session.statistics([text])
+    spans = [(3, 17), (40, len(text) - 5)]
+    whole, found = statistics.find(text), statistics.find(text, spans)
+    assert whole is not None
+    assert found is not None
+    [encoded] = encode(model, [text])
+    ends = encoded.char_end[encoded.first_scored :]
+    is_scored = np.zeros(len(ends), bool)
+    for start, end in spans:
+        is_scored |= (ends > start) & (ends <= end)
+    assert 0 < is_scored.sum() == len(found) < len(whole)
+    np.testing.assert_array_equal(found.token_id, whole.token_id[is_scored])
+    for need, names in ((POWER_SUMS, ("log_sum_p2",)), (TEMPERATURES, ("log_sum_p_beta", "mean", "std"))):
+        for name in names:
+            selected = getattr(whole.get_extra(need), name)[is_scored]
+            np.testing.assert_array_equal(getattr(found.get_extra(need), name), selected)
