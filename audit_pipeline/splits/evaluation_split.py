@@ -128,13 +128,13 @@ class EvaluationTexts:
 
     Attributes:
         benchmark: The name of the benchmark.
-        columns: The columns of EXAMPLES by name, with one entry per text.
+        table: The texts, with columns of EXAMPLES.
         sides: The positions of the texts of each side.
         split: A function that splits a text into words.
     """
 
     benchmark: str
-    columns: Mapping[str, list[Any]]
+    table: pa.Table
     sides: Mapping[str, list[int]]
     split: Callable[[str], list[str]]
 
@@ -144,12 +144,19 @@ class EvaluationTexts:
 
         The result is cached because several measures read it and jieba is slow.
         """
-        return [self.split(str(text).lower()) for text in self.columns["text"]]
+        return [self.split(str(text).lower()) for text in self.get_values("text")]
+
+    def get_values(self, name: str) -> list[Any]:
+        """Return the values of a column, one per text.
+
+        The result is not cached, because the values of all texts of a large benchmark take much memory.
+        """
+        return list(self.table[name].to_pylist())
 
     def get_strings(self, name: str, places: Sequence[int]) -> list[str]:
         """Return the values of a column at some positions, as strings."""
-        column = self.columns[name]
-        return [str(column[place]) for place in places]
+        values = self.get_values(name)
+        return [str(values[place]) for place in places]
 
     def list_words(self, places: Sequence[int]) -> list[list[str]]:
         """Return the words of the texts at some positions."""
@@ -178,7 +185,7 @@ class EvaluationTexts:
         Returns:
             The sampled texts, and for each side that was reduced its original number of texts.
         """
-        ids = self.columns["example_id"]
+        ids = self.get_values("example_id")
         chosen: list[int] = []
         full_counts: dict[str, int] = {}
         for side, places in self.sides.items():
@@ -190,11 +197,9 @@ class EvaluationTexts:
         if not full_counts:
             return self, {}
         chosen.sort()
-        columns = {}
-        for name, column in self.columns.items():
-            columns[name] = [column[place] for place in chosen]
-        sides = group_places_by_side(columns["label"])
-        return EvaluationTexts(self.benchmark, columns, sides, self.split), full_counts
+        table = self.table.take(chosen)
+        sides = group_places_by_side(table["label"].to_pylist())
+        return EvaluationTexts(self.benchmark, table, sides, self.split), full_counts
 
 
 def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:
@@ -214,9 +219,8 @@ def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]
         raise DataError(
             f"the examples belong to {len(benchmarks)} benchmarks. Pass the examples of exactly one benchmark."
         )
-    table = table.filter(pc.equal(table["split"], "evaluation"))
-    columns = table.drop_columns(["benchmark", "split"]).to_pydict()
-    return EvaluationTexts(benchmarks[0], columns, group_places_by_side(columns["label"]), split)
+    table = table.filter(pc.equal(table["split"], "evaluation")).drop_columns(["benchmark", "split"])
+    return EvaluationTexts(benchmarks[0], table, group_places_by_side(table["label"].to_pylist()), split)
 
 
 MEASURE = "blind_auroc"

@@ -90,7 +90,7 @@ def build_side_count_rows(texts: EvaluationTexts) -> list[Row]:
 
 def build_published_rows(texts: EvaluationTexts) -> list[Row]:
     """Return the number of texts of each side by the month or year in which their documents were published."""
-    unit, bins = evaluation_split.bin_dates(texts.columns["published"])
+    unit, bins = evaluation_split.bin_dates(texts.get_values("published"))
     rows = []
     for side, places in texts.sides.items():
         for name, (count, share) in evaluation_split.compute_shares(bins[place] for place in places).items():
@@ -228,7 +228,7 @@ class _NearDuplicateCounts:
 
 def _count_near_duplicates(texts: EvaluationTexts, threshold: float) -> _NearDuplicateCounts:
     places = texts.labelled_places
-    groups = texts.columns["group"]
+    groups = texts.get_values("group")
     members = set(texts.sides.get(MEMBERS, []))
     within: dict[tuple[str, str], int] = {}
     involved: dict[str, set[int]] = {}
@@ -350,7 +350,8 @@ def _describe_sample(full_counts: Mapping[str, int], max_per_side: int) -> str:
 
 def _measure_other_controls(sample: EvaluationTexts, language: str, note: str) -> Iterator[ControlAuroc]:
     places = sample.labelled_places
-    labels = np.asarray([sample.columns["label"][place] for place in places], dtype=np.int8)
+    values = sample.get_values("label")
+    labels = np.asarray([values[place] for place in places], dtype=np.int8)
     groups = sample.get_strings("group", places)
     controls = blind_controls.compute_other_controls(
         sample.get_strings("example_id", places),

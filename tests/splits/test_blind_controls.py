@@ -1,11 +1,13 @@
 """Blind controls: classifiers that separate the two sides without the model."""
 
+import functools
 import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn import linear_model
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.splits import blind_controls as controls
@@ -244,3 +246,33 @@ def test_wikimia_is_separable_without_a_model():
     ids = [f"{index:04d}" for index in range(len(rows))]
     control = compute_blind_control(ids, texts, labels, ids, language="en")
     assert compute_metrics(control.scores, labels)["auroc"] > 0.95
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_solver_for_many_texts_finds_the_same_weights(monkeypatch, share):
+    def tell(words, label, generator):
+        is_changed = label and generator.random() < share
+        return [*words, f"in {generator.integers(2000, 2024)}", *["telltale"] * 3 * is_changed]
+
+    ids, texts, labels, groups = made(n=400, tell=tell)
+    # By default liblinear stops early: at 1e-4 of the first gradient.
+    exact = functools.partial(linear_model.LogisticRegression, tol=1e-9)
+    monkeypatch.setattr(linear_model, "LogisticRegression", exact)
+    expected = controls_of(ids, texts, labels, groups)
+    monkeypatch.setattr(controls, "MAX_LIBLINEAR_TEXTS", 0)
+    found = controls_of(ids, texts, labels, groups)
+    assert set(found) == {"words", "characters", "length", "dates"}
+    for name, control in found.items():
+        tolerance = 1e-3 * np.std(expected[name].scores)
+        np.testing.assert_allclose(control.scores, expected[name].scores, rtol=0, atol=tolerance)
+        auroc = compute_metrics(control.scores, labels)["auroc"]
+        assert auroc == pytest.approx(compute_metrics(expected[name].scores, labels)["auroc"], abs=2e-4)
+
+
+def test_many_texts_without_shared_words_still_yield_no_control(monkeypatch):
+    monkeypatch.setattr(controls, "MAX_LIBLINEAR_TEXTS", 0)
+    ids, _, labels, groups = made(size=6)
+    texts = [f"{group}a {group}b {group}c common words" for group in groups]
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
+    assert control.scores is None
+    assert control.reason.endswith("the classifier learned nothing: all texts of a fold have the same prediction")
