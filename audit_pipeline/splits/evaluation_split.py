@@ -274,11 +274,15 @@ class AssessedSplit:
         """Return the control's scores (schema BLIND_SCORES). The table is empty if the control was not computed."""
         if self.control.scores is None:
             return table_from_rows([], BLIND_SCORES)
-        shared = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
-        rows = []
-        for example_id, score in zip(self.example_ids, self.control.scores.tolist(), strict=True):
-            rows.append({**shared, "example_id": example_id, "score": score})
-        return table_from_rows(rows, BLIND_SCORES)
+        n = len(self.example_ids)
+        columns = {
+            "benchmark": pa.repeat(benchmark, n),
+            "example_id": pa.array(self.example_ids, pa.string()),
+            "score": pa.array(self.control.scores),
+            "method": pa.repeat(self.control.method, n),
+            "run_id": pa.repeat(run_id, n),
+        }
+        return cast_to_columns(pa.table(columns), BLIND_SCORES)
 
 
 def compute_assessed_split(
