@@ -5,9 +5,7 @@ Neither a model nor Dagster is needed.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -104,7 +102,6 @@ def evaluate_file(options: EvaluateOptions) -> FileEvaluation:
         language=options.language,
         texts=texts,
     )
-    _release_memory()
     _require_scored_headline(options, external_scores.scores)
     version = table_version(external_scores.examples)
     has_members = _count_label(external_scores.examples, MEMBER) > 0
@@ -117,10 +114,8 @@ def evaluate_file(options: EvaluateOptions) -> FileEvaluation:
     else:
         compared_examples = relabel_for_comparison(external_scores.examples)
         assessed = compute_assessed_split(compared_examples, design, options.language)
-        _release_memory()
     external_scores = _note_missing_control(external_scores, assessed)
     findings = compute_findings(external_scores.scores, external_scores.examples, pair, assessed, run_id)
-    _release_memory()
     _require_comparison(options.scores, external_scores, findings)
     if earlier is not None and not is_unchanged:
         _require_no_other_model(paths, pair, earlier)
@@ -174,19 +169,9 @@ def evaluate_file(options: EvaluateOptions) -> FileEvaluation:
         upstream=upstream,
         benchmark_digest=version,
     )
-    _release_memory()
     build_warehouse(paths, include_text=not options.no_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=not options.no_text)
     return FileEvaluation(pair, external_scores, findings, paths, summary.path)
-
-
-def _release_memory() -> None:
-    """Return unused memory to the system. Arrow and glibc keep it for later use, which adds up over the steps."""
-    pa.default_memory_pool().release_unused()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 def _build_run_id(settings: Mapping[str, Any], texts: ExternallyScoredTexts | None) -> str:

@@ -227,7 +227,7 @@ def _compute_log_odds(features: Matrix, labels: npt.NDArray[np.integer], held_ou
 
     options: dict[str, Any] = {"C": 10.0, "class_weight": "balanced", "max_iter": 1000}
     # liblinear is ten times as fast as lbfgs. With many texts, its copy of the features no longer fits into the
-    # processor's cache, and newton-cg is faster. Its tolerance makes it as exact as liblinear (docs/measurements.md).
+    # processor's cache, and newton-cg is faster. Its tolerance makes it as exact as liblinear.
     if len(labels) <= MAX_LIBLINEAR_TEXTS:
         classifier = LogisticRegression(solver="liblinear", **options)
     else:
