@@ -40,7 +40,7 @@ from audit_pipeline.statistics.claims import (
     compute_detectable_auroc,
     compute_min_documents_for_effect,
 )
-from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.statistics.conformal import compute_benjamini_yekutieli_factor, count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
 CHANCE = 0.5
@@ -397,11 +397,6 @@ def _compute_significance_requirements(documents: DocumentFindings) -> dict[str,
         "too_few": documents.smallest_q > Q_LEVEL,
         "fewest": count_held_out_needed(documents.tests, max(1, documents.can_stand_out), Q_LEVEL, factor),
     }
-
-
-def compute_benjamini_yekutieli_factor(n_tests: int) -> float:
-    """Compute the ratio of Benjamini and Yekutieli's q-values to Benjamini and Hochberg's: sum of 1/i, i = 1..n."""
-    return sum(1 / rank for rank in range(1, n_tests + 1))
 
 
 def compute_smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:

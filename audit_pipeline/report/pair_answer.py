@@ -24,6 +24,7 @@ from audit_pipeline.report.answer_rules import (
 from audit_pipeline.report.sentences import Q_LEVEL
 from audit_pipeline.splits.blind_controls import NAME as BLIND_CONTROL
 from audit_pipeline.statistics.claims import find_claim_source, warn_of_few_texts
+from audit_pipeline.statistics.conformal import compute_benjamini_yekutieli_factor
 from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.statistics.score_columns import is_against_held_out
 from audit_pipeline.tables import Pair
@@ -350,7 +351,7 @@ def _summarise_by_every_setting(audited_tests: Sequence[Row], tests: Sequence[Ro
     standing_out = {row["group"] for row in can_stand_out if row["q_ledger"] <= Q_LEVEL}
     calibration_groups = min(row["n_calibration_groups"] for row in tests if _get_setting(row) in settings)
     n_tests = max(map(itemgetter("n_ledger"), audited_tests))
-    factor = answer_rules.compute_benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(can_stand_out))
+    factor = compute_benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(can_stand_out))
     return DocumentFindings(
         tested=n_groups,
         standing_out=len(standing_out),

@@ -145,6 +145,11 @@ def compute_q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Fl
     return np.asarray(scipy.stats.false_discovery_control(values, method=method))
 
 
+def compute_benjamini_yekutieli_factor(n_tests: int) -> float:
+    """Compute the ratio of Benjamini and Yekutieli's q-values to Benjamini and Hochberg's: sum of 1/i, i = 1..n."""
+    return sum(1 / rank for rank in range(1, n_tests + 1))
+
+
 def count_held_out_needed(n_tests: int, n_discoveries: int, level: float, factor: float = 1.0) -> int:
     """Return the minimum number of calibration groups with which ``n_discoveries`` tests can reach a q-value.
 

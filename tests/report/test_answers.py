@@ -21,7 +21,6 @@ from audit_pipeline.report.answer_rules import (
     MetricEstimate,
     PairFindings,
     build_answer,
-    compute_benjamini_yekutieli_factor,
     compute_smallest_q,
     find_detectable_auroc,
 )
@@ -55,7 +54,7 @@ from audit_pipeline.statistics.claims import (
     compute_detectable_auroc,
     compute_min_documents_for_effect,
 )
-from audit_pipeline.statistics.conformal import count_held_out_needed
+from audit_pipeline.statistics.conformal import compute_benjamini_yekutieli_factor, count_held_out_needed
 from audit_pipeline.statistics.roc import ALL_EQUAL
 
 LEVELS, VERDICTS = tuple(CLAIM_IN_WORDS), tuple(VERDICT_IN_WORDS)
