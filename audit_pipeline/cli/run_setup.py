@@ -117,6 +117,16 @@ def resolve_model_option(name: str) -> ModelEntry:
     return entry
 
 
+def resolve_models_option(names: str) -> Sequence[ModelEntry]:
+    """Return the models of a comma-separated list, and print the problems of other entries."""
+    from audit_pipeline.models.config import load_models, resolve_models
+
+    models = load_models()
+    entries = resolve_models(names, models)
+    print_problems(models.problems)
+    return entries
+
+
 def prepare_model(
     entry: ModelEntry, paths: DataPaths, options: RunOptions, *, ask_server: bool = True
 ) -> tuple[TokenizedModel, BackendOf]:

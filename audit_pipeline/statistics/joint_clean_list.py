@@ -13,10 +13,10 @@ If model k has read the item, the item is exchangeable with the calibration item
 As p_i >= p_ik, P(p_i <= a) <= a holds too, however the models depend on each other. The largest p-value is the max-p
 baseline of Liu et al. 2026 (arXiv 2605.21543), whose own method lists more items under further assumptions.
 
-The q-values of Benjamini and Hochberg over all tested items select the list. Among the listed items, the expected share
-of contaminated items is at most ``rate`` (the global contamination rate of Liu et al.) if the p-values of contaminated
-items depend positively on each other, as they do for one model (Bates et al. 2023). The list of Benjamini and Yekutieli
-is shorter and needs no such condition.
+The q-values of Benjamini and Hochberg over all tested items select the list. The expected share of contaminated items
+in the list is at most ``rate`` (the global contamination rate of Liu et al.). The condition is that the p-values of
+contaminated items depend positively on each other, as they do for one model (Bates et al. 2023). The list of Benjamini
+and Yekutieli is shorter and needs no such condition.
 """
 
 from __future__ import annotations

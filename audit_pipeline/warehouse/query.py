@@ -155,33 +155,58 @@ def export(warehouse: Path, name: str, out: Path) -> int:
         DataError: If the table or view does not exist, the suffix is not .parquet or .csv, or the file cannot be
             written.
     """
-    suffix = out.suffix.lower()
-    if suffix not in (".parquet", ".csv"):
+    require_export_file(out)
+    with open_read_only(warehouse) as connection:
+        return _write_relation(_find_relation(connection, name), name, out)
+
+
+def export_table(table: pa.Table, label: str, out: Path) -> int:
+    """Write the rows of a table that is not in the warehouse, as :func:`export` does, and return their number.
+
+    Args:
+        table: The rows.
+        label: The name of the rows in error messages.
+        out: The .parquet or .csv file.
+
+    Raises:
+        DataError: If the suffix is not .parquet or .csv, or the file cannot be written.
+    """
+    require_export_file(out)
+    with open_in_memory() as connection:
+        return _write_relation(connection.from_arrow(table), label, out)
+
+
+def require_export_file(out: Path) -> None:
+    """Raise DataError if the path is a folder or does not end in .parquet or .csv."""
+    if out.suffix.lower() not in (".parquet", ".csv"):
         raise DataError(f"cannot export to {out}. Choose a file name that ends in .parquet or .csv.")
     if out.is_dir():
         raise DataError(f"cannot export to {out}, because it is a folder. Choose the name of a file.")
+
+
+def _write_relation(relation: duckdb.DuckDBPyRelation, label: str, out: Path) -> int:
+    """Write the rows of a relation to a .parquet or .csv file, and return their number."""
+    suffix = out.suffix.lower()
+    columns = zip(map(quote_identifier, relation.columns), map(str, relation.types), strict=True)
+    if suffix == ".csv":
+        cells = ", ".join(itertools.starmap(_build_csv_cell_sql, columns))
+    else:
+        cells = ", ".join(itertools.starmap(_build_parquet_cell_sql, columns))
     rows = 0
-    with open_read_only(warehouse) as connection:
-        relation = _find_relation(connection, name)
-        columns = zip(map(quote_identifier, relation.columns), map(str, relation.types), strict=True)
-        if suffix == ".csv":
-            cells = ", ".join(itertools.starmap(_build_csv_cell_sql, columns))
-        else:
-            cells = ", ".join(itertools.starmap(_build_parquet_cell_sql, columns))
-        try:
-            with (
-                write_atomically(out) as temporary,
-                closing(relation.project(cells).to_arrow_reader(BATCH_ROWS)) as reader,
-                _open_writer(temporary, suffix, reader.schema) as writer,
-            ):
-                for batch in reader:
-                    writer.write(batch)
-                    rows += batch.num_rows
-        except (OSError, duckdb.Error, pa.ArrowException) as error:
-            raise DataError(
-                f"cannot write {name} to {out}: {to_one_line(error)}. Check that the disk is not full and that the "
-                "folder is writable."
-            ) from error
+    try:
+        with (
+            write_atomically(out) as temporary,
+            closing(relation.project(cells).to_arrow_reader(BATCH_ROWS)) as reader,
+            _open_writer(temporary, suffix, reader.schema) as writer,
+        ):
+            for batch in reader:
+                writer.write(batch)
+                rows += batch.num_rows
+    except (OSError, duckdb.Error, pa.ArrowException) as error:
+        raise DataError(
+            f"cannot write {label} to {out}: {to_one_line(error)}. Check that the disk is not full and that the "
+            "folder is writable."
+        ) from error
     return rows
 
 

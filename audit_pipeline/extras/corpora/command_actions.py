@@ -257,7 +257,7 @@ def print_verdicts_of_benchmark(
     task = str(built.manifest["family"])
     matched = None
     if results is not None:
-        task, matched = _match_results_file(results, built.examples, built.manifest)
+        task, matched = match_results_file(results, built.examples, built.manifest)
     judged = item_verdicts.classify_items(built.examples, found, evidence, None if matched is None else matched.correct)
     if found is not None:
         print_corpus(found)
@@ -265,18 +265,37 @@ def print_verdicts_of_benchmark(
     if matched is not None:
         print_accuracy(judged)
     if clean is not None:
-        positions, unknown = model_results.list_clean_positions(judged, built.manifest, matched)
-        # lm-evaluation-harness reads every key of the file as a task, so the file cannot contain a digest.
-        with write_atomically(clean) as temporary:
-            temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
-        if unknown:
-            console.print_message(f"{unknown:,} clean item(s) have no result, so they are not in {clean}")
-        console.print_result(
-            f"{clean} lists {len(positions):,} clean items of the task {task}", clean={"file": clean, "task": task}
-        )
+        write_clean_items(clean, task, judged, built.manifest, matched)
 
 
-def _match_results_file(
+def write_clean_items(
+    path: Path,
+    task: str,
+    judged: Sequence[item_verdicts.BenchmarkItem],
+    manifest: Mapping[str, Any],
+    matched: model_results.MatchedResults | None,
+) -> None:
+    """Write the positions of the clean items in the data set, for --samples of lm-evaluation-harness.
+
+    Args:
+        path: The .json file.
+        task: The name of the harness' task.
+        judged: The items with their verdicts.
+        manifest: The manifest of the benchmark.
+        matched: The results of a model, which may contain the positions.
+    """
+    positions, unknown = model_results.list_clean_positions(judged, manifest, matched)
+    # lm-evaluation-harness reads every key of the file as a task, so the file cannot contain a digest.
+    with write_atomically(path) as temporary:
+        temporary.write_text(json.dumps({task: positions}), encoding="utf-8")
+    if unknown:
+        console.print_message(f"{unknown:,} clean item(s) have no result, so they are not in {path}")
+    console.print_result(
+        f"{path} lists {len(positions):,} clean items of the task {task}", clean={"file": path, "task": task}
+    )
+
+
+def match_results_file(
     path: Path, examples: pa.Table, manifest: Mapping[str, Any]
 ) -> tuple[str, model_results.MatchedResults]:
     """Read a model's results, and print their measure and the skipped rows.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.cli import shared_options
-from audit_pipeline.cli.run_setup import resolve_model_option
+from audit_pipeline.cli.run_setup import resolve_model_option, resolve_models_option
 from audit_pipeline.cli.shared_options import SHARDS_KEPT, ListedCommand, Section
 from audit_pipeline.pipeline import console
 from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
@@ -16,6 +16,7 @@ from audit_pipeline.store.paths import DataPaths, is_text_output_allowed
 if TYPE_CHECKING:
     from audit_pipeline.extras.corpora.command_actions import CorpusSearch
 
+_DEFAULT_RATE = 0.05
 _answer_column_option = click.option(
     "--answer-column", help="With --texts: the column that holds the answer to each text. Default: answer."
 )
@@ -144,7 +145,35 @@ def _open_search(
 )
 @click.option(
     "--model",
-    help="Model that was audited on the benchmark. Signs that the model has read an item count for the verdict.",
+    help="Model that was audited on the benchmark. Signs that the model has read an item count for the verdict. With "
+    "--joint: all audited models, separated by commas.",
+)
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="List the items that are clean for all models of --model, from the scores of their audits and without a "
+    "corpus.",
+)
+@click.option(
+    "--members",
+    multiple=True,
+    metavar="[MODEL=]BENCHMARK",
+    help="With --joint: a benchmark whose labelled members the models, or one model, are known to have read. Their "
+    "scores are the calibration items. May be repeated. Default: the labelled members of --benchmark.",
+)
+@click.option(
+    "--detector",
+    help="With --joint: detector of all models. Default: the headline detector of each model's audit.",
+)
+@click.option(
+    "--rate",
+    type=shared_options.BETWEEN_0_AND_1,
+    help=f"With --joint: maximum expected share of contaminated items in the list. Default: {_DEFAULT_RATE}.",
+)
+@click.option(
+    "--out",
+    type=shared_options.FILE,
+    help="With --joint: write all items with their p-values to this .parquet or .csv file.",
 )
 @click.option(
     "--results",
@@ -167,17 +196,34 @@ def items(
     id_column: str | None,
     corpus: str | None,
     model: str | None,
+    joint: bool,
+    members: tuple[str, ...],
+    detector: str | None,
+    rate: float | None,
+    out: Path | None,
     results: Path | None,
     clean: Path | None,
 ) -> None:
-    """Check which items of a test set are in a corpus.
+    """Check which items of a test set are in a corpus, or clean for several models.
 
     Each item gets a verdict with its reason. With --results, the accuracy on contaminated and on clean items is shown.
     With --benchmark, the command searches nothing and runs no model: run `overlap` or `audit` first. With --texts, it
-    searches the corpus by the rule evidence. docs/overlap.md explains the verdicts.
+    searches the corpus by the rule evidence. With --joint, it lists the items that no model has read, as far as their
+    scores show. docs/overlap.md explains the verdicts and the list.
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
+    if joint:
+        if benchmark is None or model is None or corpus is not None:
+            raise click.UsageError("--joint requires --benchmark and --model, and uses no --corpus.")
+        from audit_pipeline.extras.corpora.joint_items import JointRequest, print_joint_list
+
+        models = resolve_models_option(model)
+        request = JointRequest(benchmark, models, members, detector, rate or _DEFAULT_RATE, out)
+        print_joint_list(request, results, clean)
+        return
+    if members or detector is not None or rate is not None or out is not None:
+        raise click.UsageError("--members, --detector, --rate and --out require --joint.")
     if texts is not None:
         if corpus is None:
             raise click.UsageError("--texts requires --corpus, which names the corpus to search for the items.")

@@ -1,0 +1,265 @@
+"""One list of the items of a benchmark that are clean for several models: its computation and its output.
+
+The statistics are in statistics/joint_clean_list.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.cli import run_setup
+from audit_pipeline.cli.output import format_detector_cell
+from audit_pipeline.errors import escape_unprintable
+from audit_pipeline.extras.corpora import command_actions, joint_scores
+from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, Verdict
+from audit_pipeline.extras.corpora.joint_scores import ModelScores
+from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.pipeline import console
+from audit_pipeline.pipeline.console import Columns, Row
+from audit_pipeline.report.number_format import (
+    format_probability,
+    format_target_rate,
+    format_thousands,
+    format_yes_or_no,
+)
+from audit_pipeline.statistics.joint_clean_list import JointCleanList, compute_joint_clean_list
+from audit_pipeline.store.paths import DataPaths
+from audit_pipeline.warehouse.query import export_table, require_export_file
+
+CLAIM = (
+    "The list is about scores, relative to the calibration items and the detector: it is valid only if the calibration "
+    "items are contaminated in the same way as an item of the list would be."
+)
+_SHOWN_ITEMS = 20
+
+
+@dataclass(frozen=True)
+class JointRequest:
+    """A request for a joint list.
+
+    Attributes:
+        benchmark: Name of the benchmark or of its family.
+        models: The models.
+        members: The benchmarks whose members are the calibration items, as ``BENCHMARK`` for all models or
+            ``MODEL=BENCHMARK`` for one model. Models without an entry use the members of ``benchmark``.
+        detector: Detector of all models. None: the headline detector of each model's audit.
+        rate: Maximum expected share of contaminated items in the list.
+        out: File for all items. None: no file is written.
+    """
+
+    benchmark: str
+    models: Sequence[ModelEntry]
+    members: Sequence[str]
+    detector: str | None
+    rate: float
+    out: Path | None
+
+
+_MODELS: Columns = (
+    ("model", "model"),
+    ("detector", format_detector_cell),
+    ("calibration items", "n_calibration", format_thousands),
+    ("members of", "members_of"),
+    ("design", "design"),
+    ("smallest p", "smallest_p_value", format_probability),
+)
+
+
+def print_joint_list(request: JointRequest, results: Path | None, clean: Path | None) -> None:
+    """Compute the list, print it, and write the files that the user named.
+
+    Args:
+        request: The request.
+        results: File with a model's results on the items, for the accuracy on clean items.
+        clean: File for the positions of the clean items in the data set.
+
+    Raises:
+        AuditError: If the list is refused, or if a file or an audit is missing.
+    """
+    if request.out is not None:
+        require_export_file(request.out)
+    paths = DataPaths.from_environment()
+    built = read_built(paths, run_setup.resolve_built_benchmark(request.benchmark, paths))
+    names = [entry.name for entry in request.models]
+    members: dict[str, BuiltBenchmark] = {}
+    for model, name in joint_scores.assign_members(request.members, names, built.name).items():
+        members[model] = read_built(paths, run_setup.resolve_built_benchmark(name, paths))
+    model_scores: list[ModelScores] = []
+    for entry in request.models:
+        model_scores.append(joint_scores.read_model_scores(paths, built, members[entry.name], entry, request.detector))
+    known = joint_scores.find_known_items(built, model_scores)
+    is_known = np.array([reason is not None for reason in known])
+    tested_scores = {one.model: np.where(is_known, np.nan, one.scores) for one in model_scores}
+    calibration = {one.model: one.calibration for one in model_scores}
+    found = compute_joint_clean_list(tested_scores, calibration, request.rate)
+    table = build_item_table(built, model_scores, known, found)
+    _show_list(request, built, model_scores, found, table)
+    if results is not None or clean is not None:
+        _use_list(built, table, is_known, results, clean)
+    if request.out is not None:
+        rows = export_table(table, "the items", request.out)
+        console.print_result(f"{rows:,} items in {escape_unprintable(str(request.out))}", out=request.out)
+
+
+def build_item_table(
+    built: BuiltBenchmark, model_scores: Sequence[ModelScores], known: Sequence[str | None], found: JointCleanList
+) -> pa.Table:
+    """Return the table of all items, in the order of the benchmark.
+
+    The column ``p_value_MODEL`` is the p-value by a model, and ``p_value`` is the largest of them. ``reason`` states why
+    an item was not tested.
+
+    Args:
+        built: The benchmark of the items.
+        model_scores: The scores of the models.
+        known: Why an item is known to be contaminated, by position.
+        found: The joint list.
+    """
+    columns = {name: built.examples[name] for name in ("example_id", "document_id", "group")}
+    for model, values in found.model_p_values.items():
+        columns[f"p_value_{model}"] = _build_nullable(values)
+    columns["p_value"] = _build_nullable(found.p_value)
+    columns["q_bh"] = _build_nullable(found.q_bh)
+    columns["q_by"] = _build_nullable(found.q_by)
+    columns["clean_bh"] = pa.array(found.clean_bh)
+    columns["clean_by"] = pa.array(found.clean_by)
+    reasons: list[str | None] = []
+    for place, example_id in enumerate(columns["example_id"].to_pylist()):
+        reason = known[place]
+        if reason is None and np.isnan(found.p_value[place]):
+            reason = _describe_missing_scores(model_scores, place, example_id)
+        reasons.append(reason)
+    columns["reason"] = pa.array(reasons, pa.string())
+    return pa.table(columns)
+
+
+def _build_nullable(values: npt.NDArray[np.float64]) -> pa.Array:
+    """Return an array of Arrow in which NaN is null."""
+    return pa.array(values, from_pandas=True)
+
+
+def _describe_missing_scores(model_scores: Sequence[ModelScores], place: int, example_id: str) -> str:
+    parts: list[str] = []
+    for one in model_scores:
+        if np.isnan(one.scores[place]):
+            parts.append(f"{one.model} ({one.reasons.get(example_id, 'not scored')})")
+    return f"no score by {'; '.join(parts)}"
+
+
+def _show_list(
+    request: JointRequest,
+    built: BuiltBenchmark,
+    model_scores: Sequence[ModelScores],
+    found: JointCleanList,
+    table: pa.Table,
+) -> None:
+    """Print the models, the items with the smallest p-values, the counts and the claim."""
+    models: list[Row] = []
+    for one in model_scores:
+        models.append(
+            {
+                "model": one.model,
+                "detector": one.detector,
+                "parameters": json.loads(one.parameters),
+                "members_of": one.members.name,
+                "design": one.members.design,
+                "n_members": one.n_members,
+                "n_calibration": len(one.calibration),
+                "smallest_p_value": 1 / (len(one.calibration) + 1),
+            }
+        )
+    console.show_table("models", models, _MODELS)
+    rows = table.to_pylist()
+    if not console.is_json_output():
+        tested = [row for row in rows if row["p_value"] is not None]
+        rows = sorted(tested, key=lambda row: (row["p_value"], row["document_id"], row["example_id"]))[:_SHOWN_ITEMS]
+    console.show_table("items", rows, _list_item_columns([one.model for one in model_scores]))
+    n_items = len(table)
+    n_known = sum((reason or "").startswith("known") for reason in table["reason"].to_pylist())
+    n_bh = int(found.clean_bh.sum())
+    n_by = int(found.clean_by.sum())
+    console.print_result(
+        f"{built.name}: {n_bh:,} of {found.n_tested:,} tested items are clean for every model, with an "
+        f"expected share of contaminated items of at most {format_target_rate(request.rate)} (Benjamini-Hochberg). "
+        f"Under any dependence of the items: {n_by:,} (Benjamini-Yekutieli).\n"
+        f"Not tested: {n_known:,} item(s) known to be contaminated, {n_items - n_known - found.n_tested:,} item(s) "
+        "without a score by at least one model.\n"
+        f"{_describe_shortest_lists(found)}\n{CLAIM}",
+        joint={
+            "benchmark": built.name,
+            "rate": request.rate,
+            "items": n_items,
+            "tested": found.n_tested,
+            "known_contaminated": n_known,
+            "clean_bh": n_bh,
+            "clean_by": n_by,
+            "smallest_p_value": found.smallest_p_value,
+            "min_listed_bh": found.min_listed_bh,
+            "min_listed_by": found.min_listed_by,
+            "claim": CLAIM,
+        },
+    )
+
+
+def _list_item_columns(models: Sequence[str]) -> Columns:
+    columns: list[tuple[str, str] | tuple[str, str, Callable[[Any], str]]] = [
+        ("item", "example_id"),
+        ("document", "document_id"),
+    ]
+    for model in models:
+        columns.append((f"p of {model}", f"p_value_{model}", format_probability))
+    columns.append(("largest p", "p_value", format_probability))
+    columns.append(("q (BH)", "q_bh", format_probability))
+    columns.append(("q (BY)", "q_by", format_probability))
+    columns.append(("clean (BH)", "clean_bh", format_yes_or_no))
+    columns.append(("clean (BY)", "clean_by", format_yes_or_no))
+    return columns
+
+
+def _describe_shortest_lists(found: JointCleanList) -> str:
+    """Return the minimum lengths of the lists, which depend on the number of calibration items."""
+    smallest = format_probability(found.smallest_p_value)
+    sentence = (
+        f"The calibration items allow no p-value below {smallest}, so a list that is not empty has at least "
+        f"{found.min_listed_bh:,} item(s) (Benjamini-Hochberg)"
+    )
+    if found.min_listed_by > found.n_tested:
+        return f"{sentence}, and the list of Benjamini-Yekutieli is always empty."
+    return f"{sentence} or {found.min_listed_by:,} (Benjamini-Yekutieli)."
+
+
+def _use_list(
+    built: BuiltBenchmark, table: pa.Table, is_known: npt.NDArray[np.bool_], results: Path | None, clean: Path | None
+) -> None:
+    """Print the accuracy by verdict and write the positions of the clean items, as for verdicts by a corpus.
+
+    An item is clean if the list of Benjamini-Hochberg has it, and contaminated if it is known to be.
+    """
+    task = str(built.manifest["family"])
+    matched = None
+    correct: Mapping[str, float] = {}
+    if results is not None:
+        task, matched = command_actions.match_results_file(results, built.examples, built.manifest)
+        correct = matched.correct
+    judged: list[BenchmarkItem] = []
+    for place, row in enumerate(table.to_pylist()):
+        verdict: Verdict = "unknown"
+        if is_known[place]:
+            verdict = "contaminated"
+        elif row["clean_bh"]:
+            verdict = "clean"
+        ids = [row[name] for name in ("example_id", "document_id", "group")]
+        judged.append(BenchmarkItem(*ids, verdict, row["reason"] or "", correct=correct.get(row["example_id"])))
+    if matched is not None:
+        command_actions.print_accuracy(judged)
+    if clean is not None:
+        command_actions.write_clean_items(clean, task, judged, built.manifest, matched)
