@@ -36,8 +36,8 @@ from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.warehouse.query import export_table, require_export_file
 
 CLAIM = (
-    "The list is about scores, relative to the calibration items and the detector: it is valid only if the calibration "
-    "items are contaminated in the same way as an item of the list would be."
+    "The list is about scores, relative to the calibration items and the detector: the calibration items must be "
+    "contaminated in the same way as the items that a model may have read."
 )
 _SHOWN_ITEMS = 20
 
@@ -115,8 +115,8 @@ def build_item_table(
 ) -> pa.Table:
     """Return the table of all items, in the order of the benchmark.
 
-    The column ``p_value_MODEL`` is the p-value by a model, and ``p_value`` is the largest of them. ``reason`` states why
-    an item was not tested.
+    The column ``p_value_MODEL`` is the p-value by a model, and ``p_value`` is the largest of them. The column
+    ``reason`` states why an item was not tested.
 
     Args:
         built: The benchmark of the items.
@@ -183,14 +183,20 @@ def _show_list(
         tested = [row for row in rows if row["p_value"] is not None]
         rows = sorted(tested, key=lambda row: (row["p_value"], row["document_id"], row["example_id"]))[:_SHOWN_ITEMS]
     console.show_table("items", rows, _list_item_columns([one.model for one in model_scores]))
+    if found.n_tested > _SHOWN_ITEMS:
+        console.print_result(
+            f"{found.n_tested - _SHOWN_ITEMS:,} further tested item(s) have larger p-values or equal ones. Use --out or "
+            "--json to list all items."
+        )
     n_items = len(table)
     n_known = sum((reason or "").startswith("known") for reason in table["reason"].to_pylist())
     n_bh = int(found.clean_bh.sum())
     n_by = int(found.clean_by.sum())
     console.print_result(
-        f"{built.name}: {n_bh:,} of {found.n_tested:,} tested items are clean for every model, with an "
-        f"expected share of contaminated items of at most {format_target_rate(request.rate)} (Benjamini-Hochberg). "
-        f"Under any dependence of the items: {n_by:,} (Benjamini-Yekutieli).\n"
+        f"{built.name}: {n_bh:,} of {found.n_tested:,} tested items are listed as clean for every model "
+        "(Benjamini-Hochberg). The expected share of contaminated items in the list is at most "
+        f"{format_target_rate(request.rate)}. A list that allows for any dependence of the items has {n_by:,} "
+        "(Benjamini-Yekutieli).\n"
         f"Not tested: {n_known:,} item(s) known to be contaminated, {n_items - n_known - found.n_tested:,} item(s) "
         "without a score by at least one model.\n"
         f"{_describe_shortest_lists(found)}\n{CLAIM}",
@@ -257,8 +263,16 @@ def _use_list(
             verdict = "contaminated"
         elif row["clean_bh"]:
             verdict = "clean"
-        ids = [row[name] for name in ("example_id", "document_id", "group")]
-        judged.append(BenchmarkItem(*ids, verdict, row["reason"] or "", correct=correct.get(row["example_id"])))
+        judged.append(
+            BenchmarkItem(
+                row["example_id"],
+                row["document_id"],
+                row["group"],
+                verdict,
+                row["reason"] or "",
+                correct=correct.get(row["example_id"]),
+            )
+        )
     if matched is not None:
         command_actions.print_accuracy(judged)
     if clean is not None:
