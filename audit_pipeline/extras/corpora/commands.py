@@ -216,11 +216,18 @@ def items(
     if joint:
         if benchmark is None or model is None or corpus is not None:
             raise click.UsageError("--joint requires --benchmark and --model, and uses no --corpus.")
-        from audit_pipeline.extras.corpora.joint_items import JointRequest, print_joint_list
+        from audit_pipeline.extras.corpora.command_joint import print_joint_list
 
-        models = resolve_models_option(model)
-        request = JointRequest(benchmark, models, members, detector, rate or _DEFAULT_RATE, out)
-        print_joint_list(request, results, clean)
+        print_joint_list(
+            benchmark,
+            resolve_models_option(model),
+            members,
+            detector=detector,
+            rate=rate or _DEFAULT_RATE,
+            out=out,
+            results=results,
+            clean=clean,
+        )
         return
     if members or detector is not None or rate is not None or out is not None:
         raise click.UsageError("--members, --detector, --rate and --out require --joint.")

@@ -55,7 +55,7 @@ def assign_members(options: Sequence[str], models: Sequence[str], benchmark: str
     """Return the benchmark of the calibration items by model.
 
     Args:
-        options: The values of ``JointRequest.members``.
+        options: ``BENCHMARK`` for all models, or ``MODEL=BENCHMARK`` for one model.
         models: The names of the models.
         benchmark: The benchmark of models without an option.
 

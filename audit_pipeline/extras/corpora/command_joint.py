@@ -1,4 +1,4 @@
-"""One list of the items of a benchmark that are clean for several models: its computation and its output.
+"""The work of the option --joint of the command items: one list of items that are clean for several models.
 
 The statistics are in statistics/joint_clean_list.py.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,28 +41,6 @@ CLAIM = (
 _SHOWN_ITEMS = 20
 
 
-@dataclass(frozen=True)
-class JointRequest:
-    """A request for a joint list.
-
-    Attributes:
-        benchmark: Name of the benchmark or of its family.
-        models: The models.
-        members: The benchmarks whose members are the calibration items, as ``BENCHMARK`` for all models or
-            ``MODEL=BENCHMARK`` for one model. Models without an entry use the members of ``benchmark``.
-        detector: Detector of all models. None: the headline detector of each model's audit.
-        rate: Maximum expected share of contaminated items in the list.
-        out: File for all items. None: no file is written.
-    """
-
-    benchmark: str
-    models: Sequence[ModelEntry]
-    members: Sequence[str]
-    detector: str | None
-    rate: float
-    out: Path | None
-
-
 _MODELS: Columns = (
     ("model", "model"),
     ("detector", format_detector_cell),
@@ -74,40 +51,57 @@ _MODELS: Columns = (
 )
 
 
-def print_joint_list(request: JointRequest, results: Path | None, clean: Path | None) -> None:
+def print_joint_list(
+    benchmark: str,
+    models: Sequence[ModelEntry],
+    members: Sequence[str],
+    *,
+    detector: str | None,
+    rate: float,
+    out: Path | None,
+    results: Path | None,
+    clean: Path | None,
+) -> None:
     """Compute the list, print it, and write the files that the user named.
 
     Args:
-        request: The request.
+        benchmark: Name of the benchmark of the items, or of its family.
+        models: The models.
+        members: The benchmarks whose members are the calibration items, as for :func:`joint_scores.assign_members`.
+        detector: Detector of all models. None: the headline detector of each model's audit.
+        rate: Maximum expected share of contaminated items in the list.
+        out: File for all items. None: no file is written.
         results: File with a model's results on the items, for the accuracy on clean items.
         clean: File for the positions of the clean items in the data set.
 
     Raises:
         AuditError: If the list is refused, or if a file or an audit is missing.
     """
-    if request.out is not None:
-        require_export_file(request.out)
+    if out is not None:
+        require_export_file(out)
     paths = DataPaths.from_environment()
-    built = read_built(paths, run_setup.resolve_built_benchmark(request.benchmark, paths))
-    names = [entry.name for entry in request.models]
-    members: dict[str, BuiltBenchmark] = {}
-    for model, name in joint_scores.assign_members(request.members, names, built.name).items():
-        members[model] = read_built(paths, run_setup.resolve_built_benchmark(name, paths))
+    built = read_built(paths, run_setup.resolve_built_benchmark(benchmark, paths))
+    members_of_model: dict[str, BuiltBenchmark] = {}
+    for model, name in joint_scores.assign_members(members, [entry.name for entry in models], built.name).items():
+        members_of_model[model] = read_built(paths, run_setup.resolve_built_benchmark(name, paths))
     model_scores: list[ModelScores] = []
-    for entry in request.models:
-        model_scores.append(joint_scores.read_model_scores(paths, built, members[entry.name], entry, request.detector))
+    for entry in models:
+        known_members = members_of_model[entry.name]
+        model_scores.append(joint_scores.read_model_scores(paths, built, known_members, entry, detector))
     known = joint_scores.find_known_items(built, model_scores)
     is_known = np.array([reason is not None for reason in known])
     tested_scores = {one.model: np.where(is_known, np.nan, one.scores) for one in model_scores}
     calibration = {one.model: one.calibration for one in model_scores}
-    found = compute_joint_clean_list(tested_scores, calibration, request.rate)
+    found = compute_joint_clean_list(tested_scores, calibration, rate)
     table = build_item_table(built, model_scores, known, found)
-    _show_list(request, built, model_scores, found, table)
+    _show_models(model_scores)
+    _show_items(table, found, [entry.name for entry in models])
+    _show_counts(built.name, rate, found, n_items=len(table), n_known=int(is_known.sum()))
     if results is not None or clean is not None:
         _use_list(built, table, is_known, results, clean)
-    if request.out is not None:
-        rows = export_table(table, "the items", request.out)
-        console.print_result(f"{rows:,} items in {escape_unprintable(str(request.out))}", out=request.out)
+    if out is not None:
+        rows = export_table(table, "the items", out)
+        console.print_result(f"{rows:,} items in {escape_unprintable(str(out))}", out=out)
 
 
 def build_item_table(
@@ -155,17 +149,10 @@ def _describe_missing_scores(model_scores: Sequence[ModelScores], place: int, ex
     return f"no score by {'; '.join(parts)}"
 
 
-def _show_list(
-    request: JointRequest,
-    built: BuiltBenchmark,
-    model_scores: Sequence[ModelScores],
-    found: JointCleanList,
-    table: pa.Table,
-) -> None:
-    """Print the models, the items with the smallest p-values, the counts and the claim."""
-    models: list[Row] = []
+def _show_models(model_scores: Sequence[ModelScores]) -> None:
+    rows: list[Row] = []
     for one in model_scores:
-        models.append(
+        rows.append(
             {
                 "model": one.model,
                 "detector": one.detector,
@@ -177,32 +164,38 @@ def _show_list(
                 "smallest_p_value": 1 / (len(one.calibration) + 1),
             }
         )
-    console.show_table("models", models, _MODELS)
+    console.show_table("models", rows, _MODELS)
+
+
+def _show_items(table: pa.Table, found: JointCleanList, models: Sequence[str]) -> None:
+    """Print the tested items with the smallest p-values, or add all items to the JSON document."""
     rows = table.to_pylist()
     if not console.is_json_output():
         tested = [row for row in rows if row["p_value"] is not None]
         rows = sorted(tested, key=lambda row: (row["p_value"], row["document_id"], row["example_id"]))[:_SHOWN_ITEMS]
-    console.show_table("items", rows, _list_item_columns([one.model for one in model_scores]))
+    console.show_table("items", rows, _list_item_columns(models))
     if found.n_tested > _SHOWN_ITEMS:
         console.print_result(
-            f"{found.n_tested - _SHOWN_ITEMS:,} further tested item(s) have larger p-values or equal ones. Use --out or "
-            "--json to list all items."
+            f"{found.n_tested - _SHOWN_ITEMS:,} further tested item(s) have larger p-values, or equal ones. Use --out "
+            "or --json to list all items."
         )
-    n_items = len(table)
-    n_known = sum((reason or "").startswith("known") for reason in table["reason"].to_pylist())
+
+
+def _show_counts(benchmark: str, rate: float, found: JointCleanList, *, n_items: int, n_known: int) -> None:
+    """Print the numbers of listed and of untested items, the minimum lengths of the lists, and the claim."""
     n_bh = int(found.clean_bh.sum())
     n_by = int(found.clean_by.sum())
     console.print_result(
-        f"{built.name}: {n_bh:,} of {found.n_tested:,} tested items are listed as clean for every model "
+        f"{benchmark}: {n_bh:,} of {found.n_tested:,} tested items are listed as clean for every model "
         "(Benjamini-Hochberg). The expected share of contaminated items in the list is at most "
-        f"{format_target_rate(request.rate)}. A list that allows for any dependence of the items has {n_by:,} "
+        f"{format_target_rate(rate)}. A list that allows for any dependence of the items has {n_by:,} "
         "(Benjamini-Yekutieli).\n"
         f"Not tested: {n_known:,} item(s) known to be contaminated, {n_items - n_known - found.n_tested:,} item(s) "
         "without a score by at least one model.\n"
         f"{_describe_shortest_lists(found)}\n{CLAIM}",
         joint={
-            "benchmark": built.name,
-            "rate": request.rate,
+            "benchmark": benchmark,
+            "rate": rate,
             "items": n_items,
             "tested": found.n_tested,
             "known_contaminated": n_known,
