@@ -204,7 +204,7 @@ def items(
     results: Path | None,
     clean: Path | None,
 ) -> None:
-    """Check which items of a test set are in a corpus, or clean for several models.
+    """Check which items of a test set are contaminated.
 
     Each item gets a verdict with its reason. With --results, the accuracy on contaminated and on clean items is shown.
     With --benchmark, the command searches nothing and runs no model: run `overlap` or `audit` first. With --texts, it
