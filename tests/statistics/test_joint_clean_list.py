@@ -20,7 +20,7 @@ def arrays_of(**values: Sequence[float]) -> dict[str, Floats]:
 
 
 def test_p_values_and_lists_by_hand() -> None:
-    """Two models with four and three calibration items, and five items of which the last has no score by b."""
+    """Compare two models with four and three calibration items. The last of five items has no score by b."""
     scores = arrays_of(a=[0.0, 2.0, 9.0, 0.5, 0.0], b=[0.0, 0.0, 0.0, 1.0, NAN])
     calibration = arrays_of(a=[1, 2, 3, 4], b=[1, 2, 3])
     found = compute_joint_clean_list(scores, calibration, rate=0.5)
@@ -187,7 +187,7 @@ def measure_share(listed: Bools, is_contaminated: Bools) -> float:
     ("common", "opposed", "read_by_all"), [(0.6, False, False), (0.9, False, True), (0.6, True, False)]
 )
 def test_the_share_of_contaminated_items_stays_below_the_rate(common: float, opposed: bool, read_by_all: bool) -> None:
-    """The mean share over 2,000 audits exceeds the rate by at most its Monte-Carlo error.
+    """Check that the mean share over 2,000 audits exceeds the bound by at most its Monte-Carlo error.
 
     The shares of the audits are independent and lie between 0 and 1. The standard error of their mean is their standard
     deviation divided by the square root of 2,000. Benjamini and Yekutieli's list is below the rate under every

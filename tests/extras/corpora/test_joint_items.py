@@ -83,8 +83,8 @@ def write_models(workspace: Workspace) -> None:
 def quiz(workspace: Workspace) -> Workspace:
     """Build a quiz of 39 known members and ten other items, and store the scores of three models.
 
-    The members have the scores 1 to 39 by all models. Seven of the other items score 0 by all models, `q7` is high by
-    the model b, `q8` has no score by c, and `q9` ties with the lowest member by a.
+    The members have the scores 1 to 39 by all models. Seven of the other items score 0 by all models. The item q7 is
+    high by the model b. The item q8 has no score by c, and q9 ties with the lowest member by a.
     """
     write_models(workspace)
     rows: list[dict[str, object]] = []
@@ -93,7 +93,8 @@ def quiz(workspace: Workspace) -> Workspace:
     for number in range(10):
         rows.append({"id": f"q{number}", "text": made_text(f"q{number}", 8), "label": None})
     build_rows(workspace, "quiz", rows)
-    base = {f"m{number}": number + 1.0 for number in range(N_MEMBERS)} | {f"q{number}": 0.0 for number in range(10)}
+    base = {f"m{number}": number + 1.0 for number in range(N_MEMBERS)}
+    base |= dict.fromkeys((f"q{number}" for number in range(10)), 0.0)
     store_scores(workspace, "a", "quiz", base | {"q9": 1.0})
     store_scores(workspace, "b", "quiz", base | {"q7": 20.5})
     store_scores(workspace, "c", "quiz", {name: value for name, value in base.items() if name != "q8"})
@@ -163,7 +164,8 @@ def test_all_items_are_written_to_a_file(quiz: Workspace) -> None:
     with (quiz.root / "joint.csv").open(encoding="utf-8") as opened:
         cells = list(csv.DictReader(opened))
     assert list(cells[0]) == list(rows[0])
-    assert [cell["clean_bh"] for cell in cells] == [str(row["clean_bh"]).lower() for row in rows]
+    expected = [str(row["clean_bh"]).lower() for row in rows]
+    assert [cell["clean_bh"] for cell in cells] == expected
     assert "Choose a file name that ends in .parquet or .csv" in error_of(quiz.run(*JOINT, "--out", "joint.json"))
 
 
@@ -177,7 +179,7 @@ def test_the_clean_items_are_written_for_the_harness(quiz: Workspace) -> None:
 
 
 def test_calibration_items_of_another_benchmark(quiz: Workspace) -> None:
-    """The members of a pool calibrate the model b alone. An item that is in the pool is not tested."""
+    """Check that the members of a pool calibrate the model b alone. An item in the pool is not tested."""
     rows: list[dict[str, object]] = [{"id": "copy", "text": made_text("q0", 8), "label": 1, "book": "copy"}]
     for number in range(60):
         # Two texts per group: one of them, chosen by a hash, calibrates.
@@ -228,7 +230,9 @@ def test_a_model_without_calibration_items_is_refused(quiz: Workspace) -> None:
 
 
 def test_scores_that_cannot_be_ranked_together_are_refused(quiz: Workspace) -> None:
-    rows = [{"id": f"p{at}", "text": made_text(f"p{at}", 8), "label": 1 if at < 19 else None} for at in range(20)]
+    rows: list[dict[str, object]] = [{"id": "p19", "text": made_text("p19", 8), "label": None}]
+    for number in range(19):
+        rows.append({"id": f"p{number}", "text": made_text(f"p{number}", 8), "label": 1})
     build_rows(quiz, "pool", rows)
     scores = {f"p{at}": 1.0 for at in range(20)}
     store_scores(quiz, "a", "pool", scores, parameters='{"k":0.5}')
@@ -313,7 +317,9 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
             read = [text for item, text in texts.items() if item[0] in ("m", name)]
             models[name] = train(root / name, read, seed)
         workspace = make_workspace(folder / "made", patch, **models)
-        rows = [{"id": item, "text": text, "label": 1 if item[0] == "m" else None} for item, text in texts.items()]
+        rows: list[dict[str, object]] = []
+        for item, text in texts.items():
+            rows.append({"id": item, "text": text, "label": 1 if item[0] == "m" else None})
         build_rows(workspace, "quiz", rows)
         workspace.assess("quiz")
         for name in NAMES:
