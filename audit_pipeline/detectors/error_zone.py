@@ -18,8 +18,8 @@ _MIN_ERRORS = 2
 EPSILON = 1e-6
 """The number in nats that is added to both sums of the log ratio, so that it is finite if a sum is 0.
 
-EPSILON is about the rounding error of a float32 log-probability of -10. A change by fine-tuning is far larger, .001 nats
-and more for a single token, so EPSILON matters only if a sum has no such change.
+EPSILON is about the rounding error of a float32 log-probability of -10. Fine-tuning changes a single token by far more,
+.001 nats and above, so EPSILON matters only if a sum has no such change.
 """
 
 

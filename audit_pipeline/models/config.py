@@ -15,6 +15,7 @@ from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean, split_names
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError, escape_unprintable
+from audit_pipeline.models.default_reference import add_default_reference, find_default_reference
 from audit_pipeline.models.model_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import Endpoint, UserHostedWeights
@@ -96,6 +97,10 @@ class ModelEntry(StrictSettings):
     )
     # Not a key that users write: series.py sets it to the position of a model in its series.
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
+    base: str | None = Field(
+        default=None,
+        description="entry of the model that this model was fine-tuned from; it is the default of reference_model",
+    )
     card: str | None = Field(
         default=None,
         description="fingerprint of a model that cannot run, as in an evidence pack; the data folder contains its card "
@@ -137,8 +142,12 @@ class ModelEntry(StrictSettings):
     )
     reference_model: str | None = Field(
         default=None,
-        description="model that the detector reference compares with; None: this detector is skipped",
+        description="model that the detectors reference and error_zone compare with; if the key is missing: the entry "
+        "in base, else the adapter's base model, else the first checkpoint of the series; None: these detectors are "
+        "skipped",
     )
+    # Not a key that users write: add_default_reference sets it.
+    default_reference: str | None = Field(default=None, exclude=True)
     reference_corpus: str | None = Field(
         default="sotu",
         description="entry of references.yaml with the token frequencies for the detector dc_pdd; its texts must have "
@@ -157,6 +166,11 @@ class ModelEntry(StrictSettings):
     def host(self) -> UserHostedWeights | Endpoint:
         """Return the back end of the model: a server, or the user's machines."""
         return self.endpoint or UserHostedWeights()
+
+    @property
+    def detector_reference(self) -> str | None:
+        """Return the name of the model that detectors compare with: ``reference_model``, or else the default."""
+        return self.reference_model or self.default_reference
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
@@ -276,6 +290,7 @@ FILE = EntryFile(
     _build_entries,
     references=(
         EntryReference(("control", "name"), "control"),
+        EntryReference(("base",), "model"),
         EntryReference(("reference_model",), "model", allow_external=True),
         EntryReference(("reference_corpus",), "corpus"),
     ),
@@ -289,7 +304,8 @@ class Models(Entries[ModelEntry]):
 
     def __init__(self, entries: Entries[tuple[ModelEntry, ...]]) -> None:
         self.entries = entries
-        usable = {model.name: model for models in entries.values() for model in models}
+        read = {model.name: model for models in entries.values() for model in models}
+        usable = {name: add_default_reference(model, read) for name, model in read.items()}
         super().__init__(
             entries.path, entries.entry_kind, usable, entries.broken, entries.positions, entries.raw_values
         )
@@ -388,7 +404,8 @@ def _build_path_entry(path: Path, models: Mapping[str, ModelEntry]) -> ModelEntr
         raise ModelError(f"{path} cannot be a model's name, because it contains control characters. Rename the folder.")
     try:
         if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
-            return _build_adapter_entry(path, models)
+            entry = _build_adapter_entry(path, models)
+            return entry.model_copy(update={"default_reference": find_default_reference(entry, models)})
         return ModelEntry(name=str(path), path=path)
     except ValidationError as error:
         raise ModelError(
@@ -400,7 +417,7 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     """Return an entry for the adapter in ``folder`` on the base model that its configuration names.
 
     If a configured model has that name, hub id or path, its settings apply, such as the start token. For a base on the
-    hub, the revision in the adapter's configuration is used.
+    hub, the revision in the adapter's configuration is used. The reference model of the base does not apply.
     """
     base = read_adapter_config(folder).get("base_model_name_or_path")
     if not isinstance(base, str):
@@ -415,7 +432,7 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     for entry in models.values():
         is_plain = entry.adapter is None and entry.checkpoint is None and entry.host.is_here and entry.card is None
         if is_plain and (base in (entry.name, entry.hub) or entry.path in paths[:1]):
-            changes |= dict.fromkeys(("title", "release_date", "training_cutoff"))
+            changes |= dict.fromkeys(("title", "release_date", "training_cutoff", "base", "reference_model"))
             if entry.hub is not None and revision is not None:
                 changes["revision"] = revision
             return entry.model_copy(update=changes)
