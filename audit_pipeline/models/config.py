@@ -15,7 +15,6 @@ from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem, did_you_mean, split_names
 from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError, escape_unprintable
-from audit_pipeline.models.default_reference import add_default_reference, find_default_reference
 from audit_pipeline.models.model_files import ADAPTER_CONFIG, read_adapter_config, read_base_revision
 from audit_pipeline.models.series import Checkpoint, Series, expand_series
 from audit_pipeline.models.server_settings import Endpoint, UserHostedWeights
@@ -31,6 +30,11 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 # Settings that apply only to weights that run on the user's machines.
 _WEIGHT_SETTINGS = {"dtype", "attention", "compile", "trust_remote_code", "devices"}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+# Keys that change neither the files nor the token statistics of a model without an adapter.
+_IRRELEVANT_FOR_BASE = {
+    *("name", "title", "release_date", "training_cutoff", "licence", "notes"),
+    *("adapter", "base", "reference_model", "reference_corpus", "devices"),
+}
 
 
 class InstalledFile(StrictSettings):
@@ -327,6 +331,67 @@ class Models(Entries[ModelEntry]):
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Models:
         """Return the models after the entries named in ``faults`` have been marked as broken."""
         return Models(self.entries.with_faults(faults))
+
+
+def add_default_reference(entry: ModelEntry, models: Mapping[str, ModelEntry]) -> ModelEntry:
+    """Return the entry with its default reference model. An entry with the key ``reference_model`` has no default."""
+    if "reference_model" in entry.model_fields_set:
+        return entry
+    return entry.model_copy(update={"default_reference": find_default_reference(entry, models)})
+
+
+def find_default_reference(entry: ModelEntry, models: Mapping[str, ModelEntry]) -> str | None:
+    """Return the name of the default reference model of an entry, or None if it has none.
+
+    - An entry with ``base``: the entry that ``base`` names.
+    - An entry with an adapter: its base model. This is the entry with the same files and settings, or, if there is no
+      such entry, the model of :func:`build_adapter_base`.
+    - A checkpoint of a series: the first checkpoint of the series, unless the entry is the first checkpoint.
+
+    Args:
+        entry: The entry.
+        models: All models of models.yaml.
+    """
+    if entry.base is not None:
+        return entry.base
+    if entry.adapter is not None:
+        series = entry.name if entry.checkpoint is None else entry.checkpoint.series
+        base = build_adapter_base(entry, f"base of {series}")
+        files = base.model_dump(exclude=_IRRELEVANT_FOR_BASE)
+        for candidate in models.values():
+            if candidate.adapter is None and candidate.model_dump(exclude=_IRRELEVANT_FOR_BASE) == files:
+                return candidate.name
+        return base.name
+    if entry.checkpoint is not None:
+        for other in models.values():
+            if other.checkpoint is not None and other.checkpoint.series == entry.checkpoint.series:
+                return None if other.name == entry.name else other.name
+    return None
+
+
+def build_adapter_base(entry: ModelEntry, name: str) -> ModelEntry:
+    """Return the entry of an adapter's base model: the same entry without the adapter."""
+    changes: dict[str, Any] = {"name": name, "revision": _find_base_revision(entry)}
+    changes |= dict.fromkeys(("title", "release_date", "training_cutoff", "licence", "notes"))
+    changes |= dict.fromkeys(("adapter", "checkpoint", "base", "reference_model", "default_reference"))
+    return entry.model_copy(update=changes)
+
+
+def _find_base_revision(entry: ModelEntry) -> str | None:
+    """Return the revision of the base in the entry, or else in the folder of the adapter.
+
+    Nothing is fetched, so the revision in the files of an adapter on the hub is unknown.
+    """
+    if entry.hub is None or entry.revision is not None or entry.adapter is None or entry.adapter.path is None:
+        return entry.revision
+    folder = entry.adapter.path.expanduser()
+    try:
+        if (folder / ADAPTER_CONFIG).is_file() and read_adapter_config(folder)["base_model_name_or_path"] == entry.hub:
+            return read_base_revision(folder)
+    except (ModelError, KeyError):
+        # The code that locates the adapter reports a damaged file.
+        return None
+    return None
 
 
 def load_models(folder: Path | None = None) -> Models:

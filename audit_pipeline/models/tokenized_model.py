@@ -16,14 +16,13 @@ from typing import Protocol
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError, ModelFilesWarning
-from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config import ModelEntry, build_adapter_base, load_models, resolve_model
 from audit_pipeline.models.converted_files import (
     TextTokenizer,
     converted_weights_folder,
     read_tokenizer,
     stored_tokenizer_folder,
 )
-from audit_pipeline.models.default_reference import build_adapter_base, is_adapter_base
 from audit_pipeline.models.display_title import format_model_title, read_gguf_format
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, history_path, identify, read_history
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -296,7 +295,7 @@ def _describe_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataP
 def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
     """Return the model that detectors compare a model with, or None.
 
-    This is the entry's ``reference_model``, or else its default (:func:`default_reference.find_default_reference`).
+    This is the entry's ``reference_model``, or else its default (:func:`find_default_reference`).
 
     Raises:
         ConfigError: If the entry of the reference model is broken.
@@ -306,7 +305,8 @@ def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedMo
     if name is None:
         return None
     models = load_models()
-    if is_adapter_base(name, model.entry, models):
+    is_default = model.entry.reference_model is None and model.entry.base is None
+    if is_default and model.entry.adapter is not None and name not in models:
         base = build_adapter_base(model.entry, name)
         if base.hub is not None:
             # The base of the loaded adapter is at this commit, even if the branch has moved since.

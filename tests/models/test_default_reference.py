@@ -205,6 +205,7 @@ def test_the_base_of_an_adapter_is_loaded_with_and_without_an_entry(
     alone = load_reference_model(model, paths)
     assert alone is not None
     assert (alone.entry.name, alone.entry.adapter, alone.entry.title) == ("base of tuned", None, None)
+    assert alone.entry.detector_reference is None
     assert (alone.entry.window, alone.context_length) == (32, model.context_length)
     assert alone.identity.weights_digest == model.identity.weights_digest
     assert alone.identity.model_fingerprint != model.identity.model_fingerprint
