@@ -122,6 +122,8 @@ def test_a_fine_tuned_model_is_compared_with_its_base(workspace: Workspace, tmp_
     tuned = save_model(tmp_path / "tuned", seed=3)
     base = save_model(tmp_path / "base", seed=4)
     workspace.write_models(tuned={"path": tuned, "base": "plain"}, plain={"path": base})
+    [row, _] = json.loads(workspace.run("models", "--json").stdout)["models"]
+    assert (row["model"], row["reference_model"]) == ("tuned", "plain")
     result = workspace.run("audit", "--model", "tuned", "--benchmark", "made_8")
     assert result.exit_code == 0, result.output
     assert find_references(workspace, Pair("made_8", "tuned")) == ["reference_model/plain"]
