@@ -30,8 +30,11 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "no_report")
 def read_statuses(workspace: Workspace, pair: Pair) -> dict[str, set[str]]:
     run = read_latest_run(workspace.paths, "scores", pair.partition).run_id
     rows = read_table(workspace.paths.run_file("scores", pair.partition, run), SCORES, label="scores").to_pylist()
-    names = ("reference", "error_zone")
-    return {name: {row["status"] for row in rows if row["detector"] == name} for name in names}
+    statuses: dict[str, set[str]] = {"reference": set(), "error_zone": set()}
+    for row in rows:
+        if row["detector"] in statuses:
+            statuses[row["detector"]].add(row["status"])
+    return statuses
 
 
 def find_references(workspace: Workspace, pair: Pair) -> list[str]:
@@ -109,7 +112,8 @@ def test_checkpoints_are_compared_with_the_first_one(workspace: Workspace, tmp_p
     workspace.write_models(mine={"series": {"folder": str(tmp_path / "runs")}})
     result = workspace.run("audit", "--model", "mine", "--benchmark", "made_8")
     assert result.exit_code == 0, result.output
-    first, second = Pair("made_8", "mine@step1"), Pair("made_8", "mine@step2")
+    first = Pair("made_8", "mine@step1")
+    second = Pair("made_8", "mine@step2")
     assert read_statuses(workspace, first) == {"reference": {"not_applicable"}, "error_zone": {"not_applicable"}}
     assert read_statuses(workspace, second) == {"reference": {"ok"}, "error_zone": {"ok"}}
     assert find_references(workspace, second) == ["reference_model/mine@step1"]

@@ -18,7 +18,7 @@ def scored(text_statistics, drawn, settings=FORMS):
     """Score (log-probability, log-probability under the reference, whether the model's first choice is wrong)."""
     own, reference, is_error = zip(*drawn, strict=True)
     token_id = range(len(drawn))
-    argmax_id = [token + 1 if wrong else token for token, wrong in zip(token_id, is_error, strict=True)]
+    argmax_id = [token + wrong for token, wrong in zip(token_id, is_error, strict=True)]
     extras = {REFERENCE_MODEL: text_statistics(reference, token_id=token_id)}
     return ERROR_ZONE.score(text_statistics(own, token_id=token_id, argmax_id=argmax_id, extras=extras), settings)
 
@@ -51,7 +51,7 @@ def test_the_log_ratio_is_the_default_and_the_grid_has_both_forms(text_statistic
 
 
 def test_a_text_whose_every_error_position_gained_has_the_highest_score(text_statistics):
-    """The authors' code gives it the lowest score."""
+    # The authors' code gives it the lowest score.
     gained = [(-1, -1, False), (-1, -3, True), (-1, -2, True)]
     mixed = [*gained, (-2, -1.5, True)]
     log_ratio, published = scored(text_statistics, gained)
@@ -128,7 +128,7 @@ def test_both_forms_equal_their_twins(text_statistics, drawn):
 
 @given(drawn=texts, others=texts)
 def test_the_log_ratio_orders_texts_as_the_published_ratio_does(text_statistics, drawn, others):
-    """This holds for texts with losses far above EPSILON."""
+    # This holds for texts with losses far above EPSILON.
     ratios = []
     for one in (drawn, others):
         log_ratio, published = scored(text_statistics, one)
