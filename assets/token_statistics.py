@@ -29,7 +29,7 @@ def model_files(model: str, state: WorkspaceState) -> str | None:
     entry = state.entries.get(model)
     if entry is None:
         return None
-    reference = state.entries.get(entry.reference_model or "")
+    reference = state.entries.get(entry.detector_reference or "")
     if reference is None:
         return entry_version(entry)
     return digest(entry_version(entry), entry_version(reference))[:16]

@@ -82,7 +82,8 @@ def score(
     dtype : {"float32", "bfloat16", "float16"}, optional
         Precision of the forward pass. Default: dtype in the model's entry.
     reference_model : str, optional
-        The second model of the detector reference. Default: reference_model in the model's entry.
+        The model that the detectors reference and error_zone compare with. Default: reference_model in the model's
+        entry, else the model before fine-tuning: its base, or the first checkpoint of its series.
     frequencies : PathLike[str], optional
         Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.
     prefix_texts : PathLike[str], optional

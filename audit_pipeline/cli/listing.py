@@ -70,6 +70,7 @@ _MODELS_LONG: Columns = (
     ("released", "released", _build_cell_formatter("unknown")),
     ("training cutoff", "training_cutoff", _build_cell_formatter("unknown")),
     ("licence", "licence", _build_cell_formatter("unknown")),
+    ("reference model", "reference_model", _build_cell_formatter("none")),
 )
 _BENCHMARKS: Columns = (
     ("benchmark", "benchmark"),
@@ -168,6 +169,7 @@ def models(long: bool) -> None:
             "released": entry.release_date,
             "training_cutoff": entry.training_cutoff,
             "licence": entry.licence,
+            "reference_model": entry.detector_reference,
         }
         rows.append(row)
     _show_list("models", rows, _MODELS, _MODELS_LONG, is_long=long)

@@ -86,7 +86,8 @@ _SEPARATION: Columns = (
 )
 @click.option(
     "--reference-model",
-    help="The second model of the detector reference. Default: reference_model in the model's entry.",
+    help="The model that the detectors reference and error_zone compare with. Default: reference_model in the model's "
+    "entry, else the model before fine-tuning (docs/new-model.md).",
 )
 @click.option(
     "--frequencies",

@@ -15,6 +15,8 @@ from audit_pipeline.detectors.min_k import compute_moving_means
 
 REFERENCE_MODEL: Need[TextStatistics] = Need("reference", "reference model")
 """The requirement of the text's statistics under a reference model."""
+OTHER_TOKENS = "the reference model does not score the same tokens of the text"
+"""The reason why a comparison token by token has no score."""
 
 DIFFERENCE = "difference"
 RATIO = "ratio"
@@ -60,7 +62,7 @@ def _score_against_reference(statistics: TextStatistics, setting: Settings) -> O
         return Outcome.not_applicable("the text has no scored token under the reference model")
     if setting["form"] == WBC:
         if not np.array_equal(statistics.token_id, reference.token_id):
-            return Outcome.not_applicable("the reference model does not score the same tokens of the text")
+            return Outcome.not_applicable(OTHER_TOKENS)
         return Outcome.from_score(compute_vote_share(statistics.logprob, reference.logprob))
     mean = compute_mean_logprob(statistics)
     reference_mean = compute_mean_logprob(reference)

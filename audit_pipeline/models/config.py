@@ -30,6 +30,11 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 # Settings that apply only to weights that run on the user's machines.
 _WEIGHT_SETTINGS = {"dtype", "attention", "compile", "trust_remote_code", "devices"}
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+# Keys that change neither the files nor the token statistics of a model without an adapter.
+_IRRELEVANT_FOR_BASE = {
+    *("name", "title", "release_date", "training_cutoff", "licence", "notes"),
+    *("adapter", "base", "reference_model", "reference_corpus", "devices"),
+}
 
 
 class InstalledFile(StrictSettings):
@@ -96,6 +101,10 @@ class ModelEntry(StrictSettings):
     )
     # Not a key that users write: series.py sets it to the position of a model in its series.
     checkpoint: Checkpoint | None = Field(default=None, exclude=True)
+    base: str | None = Field(
+        default=None,
+        description="entry of the model that this model was fine-tuned from; it is the default of reference_model",
+    )
     card: str | None = Field(
         default=None,
         description="fingerprint of a model that cannot run, as in an evidence pack; the data folder contains its card "
@@ -137,8 +146,12 @@ class ModelEntry(StrictSettings):
     )
     reference_model: str | None = Field(
         default=None,
-        description="model that the detector reference compares with; None: this detector is skipped",
+        description="model that the detectors reference and error_zone compare with; if the key is missing: the entry "
+        "in base, else the adapter's base model, else the first checkpoint of the series; None: these detectors are "
+        "skipped",
     )
+    # Not a key that users write: add_default_reference sets it.
+    default_reference: str | None = Field(default=None, exclude=True)
     reference_corpus: str | None = Field(
         default="sotu",
         description="entry of references.yaml with the token frequencies for the detector dc_pdd; its texts must have "
@@ -157,6 +170,11 @@ class ModelEntry(StrictSettings):
     def host(self) -> UserHostedWeights | Endpoint:
         """Return the back end of the model: a server, or the user's machines."""
         return self.endpoint or UserHostedWeights()
+
+    @property
+    def detector_reference(self) -> str | None:
+        """Return the name of the model that detectors compare with: ``reference_model``, or else the default."""
+        return self.reference_model or self.default_reference
 
     @model_validator(mode="after")
     def _require_consistency(self) -> Self:
@@ -276,6 +294,7 @@ FILE = EntryFile(
     _build_entries,
     references=(
         EntryReference(("control", "name"), "control"),
+        EntryReference(("base",), "model"),
         EntryReference(("reference_model",), "model", allow_external=True),
         EntryReference(("reference_corpus",), "corpus"),
     ),
@@ -289,7 +308,8 @@ class Models(Entries[ModelEntry]):
 
     def __init__(self, entries: Entries[tuple[ModelEntry, ...]]) -> None:
         self.entries = entries
-        usable = {model.name: model for models in entries.values() for model in models}
+        read = {model.name: model for models in entries.values() for model in models}
+        usable = {name: add_default_reference(model, read) for name, model in read.items()}
         super().__init__(
             entries.path, entries.entry_kind, usable, entries.broken, entries.positions, entries.raw_values
         )
@@ -311,6 +331,67 @@ class Models(Entries[ModelEntry]):
     def with_faults(self, faults: Mapping[str, Sequence[Fault]]) -> Models:
         """Return the models after the entries named in ``faults`` have been marked as broken."""
         return Models(self.entries.with_faults(faults))
+
+
+def add_default_reference(entry: ModelEntry, models: Mapping[str, ModelEntry]) -> ModelEntry:
+    """Return the entry with its default reference model. An entry with the key ``reference_model`` has no default."""
+    if "reference_model" in entry.model_fields_set:
+        return entry
+    return entry.model_copy(update={"default_reference": find_default_reference(entry, models)})
+
+
+def find_default_reference(entry: ModelEntry, models: Mapping[str, ModelEntry]) -> str | None:
+    """Return the name of the default reference model of an entry, or None if it has none.
+
+    - An entry with ``base``: the entry that ``base`` names.
+    - An entry with an adapter: its base model. This is the entry with the same files and settings, or, if there is no
+      such entry, the model of :func:`build_adapter_base`.
+    - A checkpoint of a series: the first checkpoint of the series, unless the entry is the first checkpoint.
+
+    Args:
+        entry: The entry.
+        models: All models of models.yaml.
+    """
+    if entry.base is not None:
+        return entry.base
+    if entry.adapter is not None:
+        series = entry.name if entry.checkpoint is None else entry.checkpoint.series
+        base = build_adapter_base(entry, f"base of {series}")
+        files = base.model_dump(exclude=_IRRELEVANT_FOR_BASE)
+        for candidate in models.values():
+            if candidate.adapter is None and candidate.model_dump(exclude=_IRRELEVANT_FOR_BASE) == files:
+                return candidate.name
+        return base.name
+    if entry.checkpoint is not None:
+        for other in models.values():
+            if other.checkpoint is not None and other.checkpoint.series == entry.checkpoint.series:
+                return None if other.name == entry.name else other.name
+    return None
+
+
+def build_adapter_base(entry: ModelEntry, name: str) -> ModelEntry:
+    """Return the entry of an adapter's base model: the same entry without the adapter."""
+    changes: dict[str, Any] = {"name": name, "revision": _find_base_revision(entry)}
+    changes |= dict.fromkeys(("title", "release_date", "training_cutoff", "licence", "notes"))
+    changes |= dict.fromkeys(("adapter", "checkpoint", "base", "reference_model", "default_reference"))
+    return entry.model_copy(update=changes)
+
+
+def _find_base_revision(entry: ModelEntry) -> str | None:
+    """Return the revision of the base in the entry, or else in the folder of the adapter.
+
+    Nothing is fetched, so the revision in the files of an adapter on the hub is unknown.
+    """
+    if entry.hub is None or entry.revision is not None or entry.adapter is None or entry.adapter.path is None:
+        return entry.revision
+    folder = entry.adapter.path.expanduser()
+    try:
+        if (folder / ADAPTER_CONFIG).is_file() and read_adapter_config(folder)["base_model_name_or_path"] == entry.hub:
+            return read_base_revision(folder)
+    except (ModelError, KeyError):
+        # The code that locates the adapter reports a damaged file.
+        return None
+    return None
 
 
 def load_models(folder: Path | None = None) -> Models:
@@ -388,7 +469,8 @@ def _build_path_entry(path: Path, models: Mapping[str, ModelEntry]) -> ModelEntr
         raise ModelError(f"{path} cannot be a model's name, because it contains control characters. Rename the folder.")
     try:
         if (path / ADAPTER_CONFIG).is_file() and not (path / "config.json").is_file():
-            return _build_adapter_entry(path, models)
+            entry = _build_adapter_entry(path, models)
+            return entry.model_copy(update={"default_reference": find_default_reference(entry, models)})
         return ModelEntry(name=str(path), path=path)
     except ValidationError as error:
         raise ModelError(
@@ -400,7 +482,7 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     """Return an entry for the adapter in ``folder`` on the base model that its configuration names.
 
     If a configured model has that name, hub id or path, its settings apply, such as the start token. For a base on the
-    hub, the revision in the adapter's configuration is used.
+    hub, the revision in the adapter's configuration is used. The reference model of the base does not apply.
     """
     base = read_adapter_config(folder).get("base_model_name_or_path")
     if not isinstance(base, str):
@@ -415,7 +497,7 @@ def _build_adapter_entry(folder: Path, models: Mapping[str, ModelEntry]) -> Mode
     for entry in models.values():
         is_plain = entry.adapter is None and entry.checkpoint is None and entry.host.is_here and entry.card is None
         if is_plain and (base in (entry.name, entry.hub) or entry.path in paths[:1]):
-            changes |= dict.fromkeys(("title", "release_date", "training_cutoff"))
+            changes |= dict.fromkeys(("title", "release_date", "training_cutoff", "base", "reference_model"))
             if entry.hub is not None and revision is not None:
                 changes["revision"] = revision
             return entry.model_copy(update=changes)

@@ -235,10 +235,10 @@ def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
 
 
 # Fields of an entry that change no score. Several devices only add numbers in another order, as another batch size
-# does, so 'devices' is among them. The digest of entry_version covers path and adapter separately.
+# does, so 'devices' is among them. The digest of entry_version covers path, adapter and base separately.
 _CHANGES_NO_NUMBER = {
     **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
-    **dict.fromkeys(["devices", "series", "adapter"], True),
+    **dict.fromkeys(["devices", "series", "adapter", "base"], True),
     "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
 }
 
@@ -252,6 +252,8 @@ def entry_version(entry: ModelEntry) -> str:
     parts = [settings, str(entry.path), _list_file_stats(entry)]
     if entry.adapter is not None:
         parts.append(str(entry.adapter))
+    if entry.default_reference is not None:
+        parts.append(f"reference: {entry.default_reference}")
     return digest(*parts)[:16]
 
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError, ModelFilesWarning
-from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config import ModelEntry, build_adapter_base, load_models, resolve_model
 from audit_pipeline.models.converted_files import (
     TextTokenizer,
     converted_weights_folder,
@@ -293,15 +293,26 @@ def _describe_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataP
 
 
 def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
-    """Return the reference model that a model's entry names, or None.
+    """Return the model that detectors compare a model with, or None.
+
+    This is the entry's ``reference_model``, or else its default (:func:`find_default_reference`).
 
     Raises:
         ConfigError: If the entry of the reference model is broken.
         ModelError: If the reference model cannot be loaded, or is the model itself.
     """
-    if model.entry.reference_model is None:
+    name = model.entry.detector_reference
+    if name is None:
         return None
-    reference = load_tokenized(resolve_model(model.entry.reference_model, load_models()), paths)
+    models = load_models()
+    is_default = model.entry.reference_model is None and model.entry.base is None
+    if is_default and model.entry.adapter is not None and name not in models:
+        base = build_adapter_base(model.entry, name)
+        if base.hub is not None:
+            # The base of the loaded adapter is at this commit, even if the branch has moved since.
+            base = base.model_copy(update={"revision": model.located.commit})
+        return load_tokenized(base, paths)
+    reference = load_tokenized(resolve_model(name, models), paths)
     if reference.identity.model_fingerprint == model.identity.model_fingerprint:
         raise ModelError(
             f"the reference model of {model.entry.name} is the model itself. Choose another reference_model."
@@ -332,6 +343,8 @@ def apply_overrides(
     changes = {"dtype": dtype, "start_token_policy": start_token_policy, "reference_model": reference_model}
     overrides = {key: value for key, value in changes.items() if value is not None}
     try:
-        return validate_as(ModelEntry, {**entry.model_dump(exclude_unset=True), **overrides})
+        changed = validate_as(ModelEntry, {**entry.model_dump(exclude_unset=True), **overrides})
     except InvalidEntryError as error:
         raise ModelError(f"{entry.name}: {error}") from error
+    # model_dump omits the keys that users do not write.
+    return changed.model_copy(update={"checkpoint": entry.checkpoint, "default_reference": entry.default_reference})

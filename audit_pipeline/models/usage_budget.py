@@ -80,13 +80,14 @@ class Limits:
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
     """Return the entries and endpoints of a model and its reference model. Models without an endpoint are omitted."""
     models = [entry]
-    if entry.reference_model is not None:
+    if entry.detector_reference is not None:
         # Imported only for a reference model, so that the help of commands starts fast.
         from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
 
-        # A faulty reference model is reported later by the run, and an audit continues without it.
+        # A faulty reference model is reported later by the run, and an audit continues without it. The base of an
+        # adapter may have no entry, but it never runs on a server.
         with suppress(AuditError):
-            models.append(resolve_model(entry.reference_model, load_models()))
+            models.append(resolve_model(entry.detector_reference, load_models()))
     return [(model, model.endpoint) for model in models if model.endpoint is not None]
 
 

@@ -157,7 +157,8 @@ class ScoreOptions(RunOptions):
         start_token: "always" adds the start token to each text, "tokenizer" only if the tokenizer adds it. None: the
             setting of the model's entry.
         dtype: Precision of the forward pass. None: the setting of the model's entry.
-        reference_model: Second model of the detector reference. None: that of the model's entry.
+        reference_model: Model that the detectors reference and error_zone compare with. None: that of the model's
+            entry.
         frequencies: Token-frequency table for dc_pdd.
         prefix_texts: File of known non-members, the prefix of recall and con_recall.
         prefix_members: File of known members, the second prefix of con_recall.

@@ -244,7 +244,7 @@ def build_configured_planner(config: Configuration, paths: DataPaths, *, on_requ
         specs = exclude_on_request(config.benchmarks)
     seen = find_seen_models(entries, paths)
     for name, model in list(seen.items()):
-        reference = seen.get(model.entry.reference_model or name, model)
+        reference = seen.get(model.entry.detector_reference or name, model)
         if not (model.is_current and reference.is_current):
             seen[name] = replace(model, identity=replace(model.identity, model_fingerprint="new"))
     return Planner(WorkspaceState(paths, specs, entries, seen), STAGES)

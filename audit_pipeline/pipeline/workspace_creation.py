@@ -96,9 +96,17 @@ def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[s
             "Name another model with --model."
         )
     needed = {entry.name: _build_entry_fields(entry, known)}
-    if entry.reference_model is not None and entry.reference_model in known:
-        needed[entry.reference_model] = _build_entry_fields(known[entry.reference_model], known)
+    pending = _list_references(entry)
+    while pending:
+        name = pending.pop()
+        if name in known and name not in needed:
+            needed[name] = _build_entry_fields(known[name], known)
+            pending += _list_references(known[name])
     return entry, needed
+
+
+def _list_references(entry: ModelEntry) -> list[str]:
+    return [name for name in (entry.base, entry.detector_reference) if name is not None]
 
 
 def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict[str, Any]:
@@ -109,6 +117,9 @@ def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict
     written_fields = entries.raw_values.get(entry.name)
     parsed_fields = entry.model_dump(mode="json", exclude_unset=True, exclude_none=True, exclude={"name"})
     fields = dict(written_fields) if isinstance(written_fields, Mapping) else parsed_fields
+    if entry.checkpoint is not None and entry.default_reference in entries:
+        # The new entry is not part of the series, so it has to name the first checkpoint.
+        fields["base"] = entry.default_reference
     if entry.adapter is not None:
         fields["adapter"] = parsed_fields["adapter"]
     if entry.path is not None:

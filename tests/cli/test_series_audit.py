@@ -24,7 +24,8 @@ def test_a_series_of_adapters_is_audited_in_one_run(
     base = tiny_folder("llama")
     for step in (20, 5):
         save_adapter(tmp_path / "runs" / f"checkpoint-{step}", base, seed=step)
-    workspace.write_models(tuned={"path": base, "series": {"folder": str(tmp_path / "runs"), "tokens_per_step": 100}})
+    series = {"folder": str(tmp_path / "runs"), "tokens_per_step": 100}
+    workspace.write_models(tuned={"path": base, "series": series, "reference_model": None})
     loads = count_loads(workspace.monkeypatch)
     result = workspace.run("audit", "--model", "tuned", "--benchmark", "made", "--json")
     assert result.exit_code == 0, result.output

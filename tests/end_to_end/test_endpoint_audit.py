@@ -263,7 +263,7 @@ def test_a_reference_model_behind_an_interface_is_named_and_limited(compared: Wo
 
 
 @pytest.mark.slow
-def test_a_reference_model_that_cannot_be_asked_costs_one_detector(compared: Workspace, server: FakeEndpoint) -> None:
+def test_a_reference_model_that_cannot_be_asked_costs_its_detectors(compared: Workspace, server: FakeEndpoint) -> None:
     def refuse(answer: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         return {"choices": []}
 

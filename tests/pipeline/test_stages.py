@@ -80,7 +80,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     for row in table.to_pylist():
         by_detector.setdefault(row["detector"], set()).add(row["status"])
     assert {name for name, found in by_detector.items() if "ok" not in found} == {
-        *("reference", "dc_pdd", "recall", "con_recall")
+        *("reference", "error_zone", "dc_pdd", "recall", "con_recall")
     }
     assert set(scored.by_status) == {"ok", "not_applicable"}
     assert set(table.column("run_id").to_pylist()) == {"scores"}

@@ -46,7 +46,7 @@ _PREFIXED = "prefixed"
 _ENTRY_FIELDS = (
     *("title", "backend", "endpoint", "dtype", "attention", "compile"),
     *("start_token", "start_token_policy", "window", "stride"),
-    *("release_date", "training_cutoff", "reference_model", "reference_corpus", "licence"),
+    *("release_date", "training_cutoff", "base", "reference_model", "reference_corpus", "licence"),
 )
 # The address in a packed entry, at which no server listens.
 _NO_SERVER = "http://127.0.0.1:9"
@@ -194,6 +194,8 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
     models: dict[str, dict[str, Any]] = {}
     for model in content.models:
         fields = model.entry.model_dump(mode="json", exclude_unset=True)
+        # The packed entry has no adapter and is in no series, so it has to name the default reference model.
+        fields["base"] = model.entry.default_reference
         models[model.entry.name] = {**fields, "card": model.identity.model_fingerprint}
     benchmarks = {name: configuration.benchmarks.raw_values[name] for name in sorted(content.families)}
     corpora = load_references(configuration.folder).raw_values
@@ -213,8 +215,8 @@ def _write_configuration(folder: Path, content: _PackContent, configuration: Con
 def reduce_model_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the models' entries with their fingerprints (``card``) and the fields that affect or describe results.
 
-    The result names no file, server, key or code. The field ``reference_model`` is removed if ``models`` lacks that
-    model, so that no program searches for it elsewhere.
+    The result names no file, server, key or code. The fields ``base`` and ``reference_model`` are removed if ``models``
+    lacks that model, so that no program searches for it elsewhere.
 
     Raises:
         DataError: If an entry has no card.
@@ -226,8 +228,9 @@ def reduce_model_entries(models: Mapping[str, Mapping[str, Any]]) -> dict[str, d
                 f"The pack contains no fingerprint ('card') of the model {name}, so its findings cannot be checked."
             )
         entry = {key: fields[key] for key in _ENTRY_FIELDS if fields.get(key) is not None}
-        if entry.get("reference_model") not in models:
-            entry.pop("reference_model", None)
+        for key in ("base", "reference_model"):
+            if entry.get(key) not in models:
+                entry.pop(key, None)
         if "endpoint" in entry:
             entry["endpoint"] = {**entry["endpoint"], "url": _NO_SERVER, "key_env": None}
         reduced[name] = {**entry, "card": fields["card"]}

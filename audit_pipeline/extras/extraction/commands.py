@@ -184,8 +184,9 @@ def extract(
     held_out_documents = _read_file_documents(held_out, text_column) if held_out else []
 
     from audit_pipeline.extras.extraction.documents import read_document_of_source
+    from audit_pipeline.extras.extraction.pair_extraction import load_search_reference, read_searched_documents
     from audit_pipeline.extras.extraction.search import Search
-    from audit_pipeline.models.tokenized_model import apply_overrides, load_reference_model
+    from audit_pipeline.models.tokenized_model import apply_overrides
     from audit_pipeline.token_statistics.cached_texts import Caches
 
     asked = settings.override(prefix=prefix, suffix=suffix, stride=stride, grid=grid or None, price_per_million=price)
@@ -193,8 +194,6 @@ def extract(
     generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
     generation.require_consistent(asked.suffix, entry)
     if spec is not None:
-        from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
-
         # run_extraction writes the results to the cache, and the search below reads them from there.
         if not dry_run:
             run_extraction(AuditRequest([entry], [spec], options), asked, paths)
@@ -204,7 +203,7 @@ def extract(
         documents = _merge_held_out_documents(own_documents, held_out_documents)
     # For a benchmark, run_extraction has already asked the server.
     tokenized, backend_of = run_setup.prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
-    reference = load_reference_model(tokenized, paths)
+    reference = load_search_reference(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
         raise DataError(
@@ -271,8 +270,8 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
         AuditError: If the search stopped. Finished windows are kept, and the next call continues from there.
     """
     definitions = run_setup.load_dagster_definitions()
+    from audit_pipeline.extras.extraction.pair_extraction import load_search_reference
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
-    from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.pipeline.dagster import audit, partitions, runs
     from audit_pipeline.pipeline.workspace_state import Scope
     from audit_pipeline.scoring.backends import Endpoints
@@ -287,7 +286,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     problem = explain_window_too_long(model, settings.lengths)
     if problem is not None:
         raise DataError(problem)
-    load_reference_model(model, paths)
+    load_search_reference(model, paths)
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
     with audit.open_runner(definitions, paths, console.print_step) as (plain, _):
         runner = replace(plain, resources=request.resources, limits=options.limits, endpoints=endpoints)

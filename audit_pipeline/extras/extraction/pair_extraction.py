@@ -251,10 +251,23 @@ def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str
     return documents
 
 
+def load_search_reference(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
+    """Return the entry's ``reference_model``, which sets passages apart, or None if the entry names none.
+
+    The default of detectors does not apply. A passage that a model reproduces before and after fine-tuning is still
+    reproduced. A series would otherwise lose the passages that its first checkpoint reproduces.
+
+    Raises:
+        ConfigError: If :func:`load_reference_model` raises it.
+        ModelError: If :func:`load_reference_model` raises it.
+    """
+    return None if model.entry.reference_model is None else load_reference_model(model, paths)
+
+
 def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel | None, str | None]:
     """Return the reference model, or None and the reason if it cannot be loaded."""
     try:
-        return load_reference_model(model, paths), None
+        return load_search_reference(model, paths), None
     except TransientError:
         raise
     except AuditError as error:

@@ -173,7 +173,7 @@ class BranchesProvider(provider.Provider[BranchStatistics]):
 
 
 class ReferenceProvider(provider.Provider[TextStatistics]):
-    """The provider of the text's statistics under the reference model that the audited model's entry names.
+    """The provider of the text's statistics under the reference model of the audited model.
 
     If the reference model cannot be loaded for a user's file, scoring fails. Otherwise a misspelt name would look like
     a detector that does not apply. In an audit, the detector has no scores and states the reason.
@@ -189,7 +189,7 @@ class ReferenceProvider(provider.Provider[TextStatistics]):
         model: ModelEntry, seen: provider.SeenIdentities, paths: DataPaths
     ) -> Mapping[str, str] | None:
         """Return the version of the reference model, or None if it was never seen."""
-        name = model.reference_model
+        name = model.detector_reference
         if name is None:
             return {}
         if name not in seen:
@@ -209,7 +209,8 @@ class ReferenceProvider(provider.Provider[TextStatistics]):
                     "server is reachable."
                 )
             return reference or (
-                f"{entry.name} has no reference model. Set reference_model in its entry in config/models.yaml."
+                f"{entry.name} has no reference model. Set reference_model, or base for a fine-tuned model, in its "
+                "entry in config/models.yaml."
             )
         except TransientError:
             raise
