@@ -6,7 +6,6 @@ in its sandbox. No code of the model runs.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError, TemplateSyntaxError
+
 from audit_pipeline.errors import ModelError, to_one_line
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.conversations import ASSISTANT, Message, Render, RenderedConversation
 from audit_pipeline.readers.text_rows import UnusableRowError
+from audit_pipeline.store.files import read_json
 
 _TEMPLATE_FILE = "chat_template.jinja"
 _CONFIG_FILE = "tokenizer_config.json"
@@ -31,10 +33,7 @@ _DATE = date(2024, 7, 26)
 _DATE_STRING = f"{_DATE:%d %b %Y}"
 _DATE_CODES = ("%d", "%m", "%b", "%B", "%y", "%Y", "%a", "%A")
 # Expressions of a template raise these errors if a message is unsuitable.
-_TEMPLATE_ERRORS = (
-    *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError),
-    *(RecursionError, MemoryError),
-)
+_TEMPLATE_ERRORS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 # A mark that stands for the content of a message: its number between two private-use characters.
 _MARK = re.compile("\ue000([0-9]+)\ue001")
 _END_OF_REASONING = "</think>"
@@ -66,7 +65,6 @@ class ChatTemplate:
             ModelError: If the template is not valid.
         """
         # transformers takes a second to import.
-        from jinja2 import TemplateError, TemplateSyntaxError  # noqa: PLC0415
         from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415
 
         try:
@@ -107,10 +105,10 @@ def read_chat_template(located: LocatedModel) -> ChatTemplate | None:
     """
     folders = [located.folder]
     if located.adapter is not None:
-        folders.insert(0, located.adapter)
+        folders.append(located.adapter)
     tokens: dict[str, str] = {}
     source = None
-    for folder in reversed(folders):
+    for folder in folders:
         config = _read_json_object(folder / _CONFIG_FILE)
         tokens |= _find_tokens(_read_json_object(folder / _TOKENS_FILE)) | _find_tokens(config)
         source = _read_source(folder, config) or source
@@ -124,7 +122,7 @@ def read_chat_template(located: LocatedModel) -> ChatTemplate | None:
 def _read_json_object(file: Path) -> Mapping[str, Any]:
     """Return the content of a JSON file, or an empty mapping if the file is missing."""
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -163,7 +161,7 @@ def _find_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_from_gguf(file: Path) -> ChatTemplate | None:
-    # The package gguf imports numpy, which takes time.
+    # The package gguf takes time to import, and few models need it.
     from gguf import GGUFReader  # noqa: PLC0415
 
     try:

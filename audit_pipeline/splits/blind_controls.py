@@ -223,6 +223,7 @@ def _compute_log_odds(features: Matrix, labels: npt.NDArray[np.integer], held_ou
     Both solvers minimise the same function, in which the intercept is the weight of a constant feature. They use one
     thread and no random numbers.
     """
+    # The import is local because scikit-learn is slow to load.
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
 
     options: dict[str, Any] = {"C": 10.0, "class_weight": "balanced", "max_iter": 1000}
@@ -242,6 +243,7 @@ def _compute_log_odds(features: Matrix, labels: npt.NDArray[np.integer], held_ou
 
 def _append_constant(features: Matrix) -> Matrix:
     """Append a feature that is 1 for every text."""
+    # The import is local because scipy is slow to load.
     from scipy import sparse  # noqa: PLC0415
 
     ones = np.ones((features.shape[0], 1))

@@ -1,4 +1,4 @@
-"""The work of the option --joint of the command items: one list of items that are clean for several models.
+"""The joint list of ``corpus-audit items --joint``: the items of a benchmark that are clean for several models.
 
 The statistics are in statistics/joint_clean_list.py.
 """

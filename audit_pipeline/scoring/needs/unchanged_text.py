@@ -156,9 +156,12 @@ class BranchesProvider(provider.Provider[BranchStatistics]):
                 return None
             lists = lists_by_text[sha256]
             n_tokens = len(lists["offsets"]) - 1
-            [first, stop], *later = scored.statistics.token_ranges or [(0, len(scored.statistics))]
-            if later:
+            ranges = scored.statistics.token_ranges
+            if ranges is None:
+                ranges = ((0, len(scored.statistics)),)
+            if len(ranges) > 1:
                 return _SEVERAL_PARTS
+            [(first, stop)] = ranges
             if stop != n_tokens:
                 return None
             branches = BranchStatistics(m=lengths[sha256], **lists).slice_from(first)
