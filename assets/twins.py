@@ -64,7 +64,7 @@ def twins(run: StageRun) -> StageResult:
     options = run.options
     published = read_twins(Path(options.secrets) / f"{pair.benchmark}.json")
     built = read_built(run.paths, pair.benchmark)
-    published.require_published(built.model_inputs, f"the benchmark {pair.benchmark}")
+    published.require_published(built.plain_texts, f"the benchmark {pair.benchmark}")
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     with run.progress(f"twins of {pair.benchmark}, {pair.model}") as on_progress:
         result = run_twins_test(

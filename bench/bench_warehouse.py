@@ -167,6 +167,8 @@ class DataFolderWriter:
             "document_id": pa.array(documents).take(pa.array(group)),
             "text": pa.array(texts),
             "context": pa.nulls(n, pa.string()),
+            "messages": pa.nulls(n, pa.string()),
+            "scored_part": pa.nulls(n, pa.string()),
             "label": pa.array(label, pa.int8()),
             "split": pa.array(["evaluation", "calibration"]).take(pa.array((group % 5 == 4).astype(int))),
             "published": pa.array(days).take(pa.array(1 - label)),

@@ -127,7 +127,7 @@ class KillTest:
 
     @property
     def texts(self) -> int:
-        return len(read_built(self.paths, BENCHMARK).model_inputs)
+        return len(read_built(self.paths, BENCHMARK).plain_texts)
 
     def list_parts(self) -> list[Path]:
         return sorted(self.paths.table("token_statistics").glob("kind=*/*/part-*.parquet"))

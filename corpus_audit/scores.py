@@ -118,7 +118,9 @@ def score(
         - ``score``, which is higher if the text is more likely a member,
         - ``status`` (``ok``, ``not_applicable`` or ``failed``) with its ``reason``,
         - ``label`` and ``group`` as in the file,
-        - ``sha256`` of the text.
+        - ``sha256`` of the text,
+        - ``id`` of the text in the file,
+        - ``scored_part`` of conversations.
 
     Raises
     ------

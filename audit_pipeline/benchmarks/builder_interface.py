@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings, get_word_unit
 from audit_pipeline.errors import DataError
+from audit_pipeline.readers.conversations import ScoredPart
 from audit_pipeline.readers.text_rows import Skipped
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.paths import DataPaths
@@ -37,6 +38,8 @@ class LabelledText:
     Attributes:
         label: 1 for a member, 0 for a non-member, None if membership is unknown.
         context: The preceding text, which the model reads and no detector scores.
+        messages: The conversation that context and text are parts of, as in the table examples, or None.
+        scored_part: The scored part of the conversation, or None.
         split: The split, if the builder chooses it. If it is None, the entry's ``calibration_fraction`` decides.
     """
 
@@ -48,6 +51,8 @@ class LabelledText:
     published: date | None
     language: str
     context: str | None = None
+    messages: str | None = None
+    scored_part: ScoredPart | None = None
     split: Split | None = None
 
     @classmethod
@@ -139,6 +144,8 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
             "document_id": text.document_id,
             "text": text.text,
             "context": text.context,
+            "messages": text.messages,
+            "scored_part": text.scored_part,
             "label": text.label,
             "split": text.split or splits[text.group],
             "published": text.published,

@@ -19,6 +19,7 @@ from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.benchmarks.settings import get_word_unit
 from audit_pipeline.detectors import combined, dc_pdd, infilling
 from audit_pipeline.errors import DataError, NotApplicableError
+from audit_pipeline.readers.conversations import ScoredPart
 from audit_pipeline.splits.evaluation_split import (
     AssessedSplit,
     build_assessed_split_from_tables,
@@ -40,7 +41,6 @@ from audit_pipeline.tables import (
     canonical_json,
     digest,
     digest_of_items,
-    locate_scored_spans,
     text_sha256,
 )
 
@@ -83,9 +83,9 @@ def compute_content_digest(examples: pa.Table) -> str:
     """Compute the sha256 (hex) of the content of ``examples`` (schema EXAMPLES).
 
     The content is texts, contexts, labels, splits, dates, languages, collections, and which texts share a document or a
-    group. The order of rows and the names of benchmark, family, documents and groups do not matter. The digest is that
-    of a JSON list whose only item is a list with one list per example, sorted by their JSON. The card of an exported
-    benchmark documents it.
+    group. For conversations it also includes the messages and the scored part. The order of rows and the names of
+    benchmark, family, documents and groups do not matter. The digest is that of a JSON list whose only item is a list
+    with one list per example, sorted by their JSON. The card of an exported benchmark documents it.
     """
     columns: dict[str, list[object]] = {}
     for name in (*VALUE_COLUMNS, *GROUPING_COLUMNS):
@@ -98,6 +98,11 @@ def compute_content_digest(examples: pa.Table) -> str:
             smallest[value] = min(smallest.get(value, text_digest), text_digest)
         columns[name] = [smallest[value] for value in columns[name]]
     rows = [list(map(_to_string_or_none, row)) for row in zip(*columns.values(), strict=True)]
+    for row, messages, part in zip(
+        rows, examples["messages"].to_pylist(), examples["scored_part"].to_pylist(), strict=True
+    ):
+        if messages is not None:
+            row += [messages, part]
     return digest_of_items(sorted(rows, key=canonical_json))
 
 
@@ -175,6 +180,17 @@ class BuiltBenchmark:
             overrides[combined.NAME] = {"of": combined.join_detector_names(names)}
         return overrides
 
+    @cached_property
+    def scored_part(self) -> ScoredPart | None:
+        """Return the scored part of the conversations, or None if the examples are plain texts."""
+        parts: set[ScoredPart] = set(self.examples["scored_part"].drop_null().to_pylist())
+        return next(iter(parts), None)
+
+    @property
+    def scores_parts(self) -> bool:
+        """Return True if only a part of what a model reads is scored, for at least one example."""
+        return self.scored_part not in (None, "all") or any(self.contexts)
+
     @property
     def contexts(self) -> list[str | None]:
         """Return the context of each example, in the order of the examples."""
@@ -182,13 +198,8 @@ class BuiltBenchmark:
         return contexts
 
     @property
-    def scored_spans(self) -> list[list[tuple[int, int]] | None]:
-        """Return the scored part of what a model reads for each example. None means the whole text."""
-        return locate_scored_spans(self.examples)
-
-    @property
-    def model_inputs(self) -> list[str]:
-        """Return the distinct texts that a model reads, with their contexts, in order."""
+    def plain_texts(self) -> list[str]:
+        """Return the distinct texts with their contexts, in order. Conversations are in their plain form."""
         return list(dict.fromkeys(build_model_inputs(self.examples)))
 
     def require_passed_checks(self) -> None:

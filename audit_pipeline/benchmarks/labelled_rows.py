@@ -81,7 +81,7 @@ class RowReader:
     Attributes:
         read_text: A function that returns the text of a row.
         read_label: A function that returns the label of a row.
-        read_assignment: A function that returns fields of LabelledText (context, split, collection, language) from a
+        read_assignment: A function that returns fields of LabelledText (such as context, split and language) from a
             row. It is None if the benchmark's entry determines these fields for all rows.
         columns: The columns that at least one row must have.
         lengths: The accepted numbers of words, or None for any length.
@@ -237,6 +237,8 @@ def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reader:
         content.append([[text.document_id, text.group, str(text.published)] for text in texts])
     if reader.read_assignment is not None:
         content.append([[text.context, text.split, text.collection, text.language] for text in texts])
+    if any(text.messages for text in texts):
+        content.append([text.messages for text in texts])
     return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*content), left_out, tuple(undated))
 
 

@@ -50,6 +50,9 @@ COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
     "licence": (pa.string(), "the document's licence; null if the card states one licence for all documents"),
 }
 """The columns of an export: type and meaning by name."""
+_MESSAGES_COLUMN: Mapping[str, tuple[pa.DataType, str]] = {
+    "messages": (pa.string(), "the conversation whose parts are text and context, in JSON; null: a plain text"),
+}
 _DOCUMENT_COLUMNS = ("title", "url", "licence")
 _ENTRY_COLUMNS = {
     "text_column": "text",
@@ -169,7 +172,7 @@ def _write_rows(built: BuiltBenchmark, folder: Path, paths: DataPaths) -> dict[s
     ids = examples.column("document_id").to_pylist()
     family = str(built.manifest["family"])
     arrays = {}
-    for name, (type_, _) in COLUMNS.items():
+    for name, (type_, _) in _get_columns([built]).items():
         values: list[Any]
         if name in _DOCUMENT_COLUMNS:
             values = [documents.get(document_id, {}).get(name) for document_id in ids]
@@ -184,6 +187,13 @@ def _write_rows(built: BuiltBenchmark, folder: Path, paths: DataPaths) -> dict[s
         files[split] = f"data/{built.name}/{split}.parquet"
         write_table(folder / files[split], rows.filter(pc.equal(rows["split"], split)))
     return files
+
+
+def _get_columns(benchmarks: Sequence[BuiltBenchmark]) -> Mapping[str, tuple[pa.DataType, str]]:
+    """Return the columns of an export. Messages are a column if an example is a conversation."""
+    if any(benchmark.scored_part is not None for benchmark in benchmarks):
+        return {**COLUMNS, **_MESSAGES_COLUMN}
+    return COLUMNS
 
 
 def _read_document_metadata(built: BuiltBenchmark, paths: DataPaths) -> dict[str, dict[str, Any]]:
@@ -251,6 +261,10 @@ def _build_entry(
     if not (is_exact or is_any_length):
         entry["exact_words"] = False
     entry |= _ENTRY_COLUMNS
+    if first_benchmark.scored_part is not None:
+        # The reader derives text and context from the messages.
+        del entry["text_column"], entry["context_column"]
+        entry["scored_part"] = first_benchmark.scored_part
     if date_kinds:
         entry["date_kind"] = ", ".join(date_kinds)
     entry["design"] = first_benchmark.design
@@ -354,7 +368,7 @@ def _build_card(
         template_path=str(Path(__file__).with_name("card.md.j2")),
         manifest=manifest,
         meaning=MEANINGS.get(manifest["design"], ""),
-        columns={name: meaning for name, (_, meaning) in COLUMNS.items()},
+        columns={name: meaning for name, (_, meaning) in _get_columns(built).items()},
         version=version("corpus-audit"),
         benchmarks=list(map(_describe_benchmark, benchmarks.keys(), benchmarks.values())),
         digests=digests,

@@ -216,6 +216,7 @@ def _count_reference_tokens(
     """Return the reference model and its number of tokens. The list is empty if no text would be sent to a server."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.models.tokenized_model import load_reference_model
+    from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
     from audit_pipeline.token_statistics.cached_texts import plan
 
     try:
@@ -225,5 +226,8 @@ def _count_reference_tokens(
         return []
     if reference is None or reference.entry.host.is_here:
         return []
-    planned = plan(reference, [text for name in benchmarks for text in read_built(paths, name).model_inputs], paths)
+    texts: list[str] = []
+    for name in benchmarks:
+        texts += build_benchmark_inputs(read_built(paths, name), model).distinct_texts
+    planned = plan(reference, texts, paths)
     return [(reference, planned.tokens_to_run + planned.passes)]

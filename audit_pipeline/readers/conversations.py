@@ -54,6 +54,15 @@ class RenderedConversation:
     answers: tuple[tuple[int, int], ...]
 
 
+def select_scored_spans(rendered: RenderedConversation, part: ScoredPart) -> tuple[tuple[int, int], ...] | None:
+    """Return the start and end (exclusive) of each scored answer, in characters. None means the whole text."""
+    if part == "all":
+        return None
+    if part == "last_response":
+        return rendered.answers[-1:]
+    return rendered.answers
+
+
 Render = Callable[[Sequence[Message]], RenderedConversation]
 """A function that renders a conversation whose last message is an answer. It raises UnusableRowError."""
 
@@ -203,10 +212,6 @@ class ConversationStream(TextStream):
             rendered = self._render(messages)
         except UnusableRowError as error:
             return Skipped(entry.location, entry.index, str(error))
-        spans: tuple[tuple[int, int], ...] | None = rendered.answers
-        if self.scored_part == "last_response":
-            spans = rendered.answers[-1:]
-        elif self.scored_part == "all":
-            spans = None
+        spans = select_scored_spans(rendered, self.scored_part)
         source_text = render_plainly(messages).text
         return TextRow(entry.location, entry.index, rendered.text, entry.values, spans, source_text)

@@ -100,11 +100,15 @@ def _describe_answer(row: Row) -> Row:
     verdict_in_words = None
     if row["split_verdict"] is not None:
         verdict_in_words = sentences.describe_verdict(row["split_verdict"], stated_by)
+    scored = None
+    if row["raw_scored_part"] is not None:
+        scored = sentences.render_phrase("scored_part", {"scored_part": row["raw_scored_part"]})
     labels_by = sentences.describe_label_origin(row["raw_builder"], row["raw_origin"], row["design_stated_by"])
     return {
         **row,
         **_describe_attempted(row),
         "labels_by": labels_by,
+        "scored": scored,
         "claim_in_words": claim_in_words,
         "verdict_in_words": verdict_in_words,
         "what_would_change": _join_with_suggestions(row),

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.readers.conversations import ConversationStream, ScoredPart
 from audit_pipeline.readers.labels import LabelReader
 from audit_pipeline.readers.row_stream import RowCount, TextStream
 from audit_pipeline.readers.text_rows import SkippedRows, TextRow, read_own_id
@@ -188,6 +189,7 @@ SCHEMA = pa.schema(
         pa.field(GROUP, pa.string()),
         pa.field("sha256", pa.string()),
         pa.field(ID, pa.string()),
+        pa.field("scored_part", pa.string()),
     ]
 )
 """The columns of the table.
@@ -197,6 +199,7 @@ SCHEMA = pa.schema(
 - label (1, 0 or null) and group of the file, and the sha256 of the text. `corpus-audit evaluate` reads them. For a
   conversation, this is the text of its messages without a chat template.
 - id: the user's id of the text, or null.
+- scored_part: the scored part of conversations, or null for plain texts.
 """
 
 # Scores as Python objects take twenty times the memory of the table, so the table is built in parts.
@@ -292,7 +295,8 @@ def score_file(
     for detector, detector_settings in session.selection:
         settings += [(detector.name, detector.to_json(setting)) for setting in detector_settings]
     labelled = LabelledScores(settings, label_column, session.limit_overrides(overrides))
-    table = _ScoreTable(session, labelled, id_column)
+    scored_part = texts.scored_part if isinstance(texts, ConversationStream) else None
+    table = _ScoreTable(session, labelled, id_column, scored_part)
     rows_per_part = max(1, _SCORES_PER_PART // max(1, len(settings)))
     text_passes: list[RunSummary] = []
     with (
@@ -322,12 +326,14 @@ class _ScoreTable:
         session: The scoring session.
         labelled: The scores of labelled texts.
         id_column: Name of the column with the user's ids.
+        scored_part: The scored part of conversations, or None for plain texts.
         written: Number of rows so far.
     """
 
     session: Session
     labelled: LabelledScores
     id_column: str
+    scored_part: ScoredPart | None
     written: int = 0
     _reasons: dict[str, str] = field(default_factory=dict)
     _scoring_detectors: set[str] = field(default_factory=set)
@@ -357,6 +363,7 @@ class _ScoreTable:
             GROUP: pa.array(groups, pa.string()).take(text_of_row),
             "sha256": pa.array(digests, pa.string()).take(text_of_row),
             ID: pa.array(user_ids, pa.string()).take(text_of_row),
+            "scored_part": pa.repeat(pa.scalar(self.scored_part, pa.string()), len(scored)),
         }
         with_score = scored.filter(pc.is_valid(scored.column("score")))
         self._scoring_detectors.update(pc.unique(with_score.column("detector")).to_pylist())

@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 
 from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
-from audit_pipeline.detectors.detector_inputs import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.detector_inputs import Spans, StatisticsIndex, TextStatistics, take_ranges
 from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
 from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select_detectors
 from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring.model_inputs import ModelInputs, build_benchmark_inputs
 from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
 from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.store import store
@@ -64,13 +65,19 @@ class Excerpt:
 
 
 def build_highlights(
-    scores: pa.Table, examples: pa.Table, pair: tables.Pair, model: TokenizedModel, paths: DataPaths
+    scores: pa.Table,
+    examples: pa.Table,
+    inputs: ModelInputs,
+    pair: tables.Pair,
+    model: TokenizedModel,
+    paths: DataPaths,
 ) -> pa.Table:
     """Build the highlights: the ten highest scores of the evaluated texts by the headline detector.
 
     Args:
         scores: The scores of the pair (schema SCORES).
         examples: The examples of the benchmark (schema EXAMPLES).
+        inputs: The texts that the model reads for the examples.
         pair: The pair.
         model: The audited model, whose token statistics are read from the cache.
         paths: The data folder.
@@ -82,34 +89,41 @@ def build_highlights(
     detector = choose_headline_detector(set(ok["detector"].to_pylist()))
     if detector not in PREFERRED:
         return tables.HIGHLIGHTS.empty_table()
-    evaluated_rows = examples.filter(pc.equal(examples["split"], "evaluation"))
-    evaluated: dict[str, tuple[str, str]] = {}
-    for row in evaluated_rows.select(["example_id", "text", "context"]).to_pylist():
-        evaluated[row["example_id"]] = (row["context"] or "", row["text"])
+    evaluated: dict[str, tuple[str, Spans | None]] = {}
+    for example_id, split, text, scored_spans in zip(
+        inputs.example_ids, examples["split"].to_pylist(), inputs.texts, inputs.spans, strict=True
+    ):
+        if split == "evaluation":
+            evaluated[example_id] = (text, scored_spans)
     is_evaluated = pc.is_in(ok["example_id"], pa.array(list(evaluated), pa.string()))
     is_headline = pc.and_(pc.equal(ok["detector"], detector), ok["is_default"])
     candidates = ok.filter(pc.and_(is_headline, is_evaluated))
     order = [("score", "descending"), ("example_id", "ascending")]
     ranked = candidates.sort_by(order).slice(0, MAX_HIGHLIGHTS).to_pylist()
-    table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
+    table = read_statistics(model, [evaluated[row["example_id"]][0] for row in ranked], paths)
     index = StatisticsIndex(table, model.has_statistic)
     spans_by_text = collect_lists_by_sha256(table, ("char_start", "char_end"))
     rows: list[dict[str, object]] = []
     for rank, row in enumerate(ranked, start=1):
-        context, text = evaluated[row["example_id"]]
-        statistics = index.find(context + text, tables.locate_after_context(context, text))
+        text, scored_spans = evaluated[row["example_id"]]
+        statistics = index.find(text, scored_spans)
         if statistics is None or not len(statistics):
             continue
         # The loss has no parameter k. It averages all tokens.
         k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
         token_scores = _compute_token_scores(statistics, detector)
         counted = mark_lowest_tokens(token_scores, k)
-        spans = spans_by_text[tables.text_sha256(context + text)]
-        # The cached positions count from the start of the context. They are converted to positions in the text, and
-        # tokens of the context are dropped.
-        starts = np.maximum(spans["char_start"][-len(statistics) :] - len(context), 0).tolist()
-        ends = np.maximum(spans["char_end"][-len(statistics) :] - len(context), 0).tolist()
-        excerpt = select_excerpt(text, list(zip(starts, ends, strict=True)), counted)
+        start = 0
+        if scored_spans is not None:
+            start = scored_spans[0][0]
+        # The cached positions count from the start of the whole text. They are converted to positions after the start
+        # of the first scored part.
+        token_spans = spans_by_text[tables.text_sha256(text)]
+        first_scored = len(token_spans["char_start"]) - len(statistics)
+        ranges = statistics.token_ranges or ((first_scored, first_scored + len(statistics)),)
+        starts = np.maximum(take_ranges(token_spans["char_start"], ranges) - start, 0).tolist()
+        ends = np.maximum(take_ranges(token_spans["char_end"], ranges) - start, 0).tolist()
+        excerpt = select_excerpt(text[start:], list(zip(starts, ends, strict=True)), counted)
         tokens = np.array(excerpt.tokens, dtype=np.int64)
         rows.append(
             {
@@ -128,6 +142,26 @@ def build_highlights(
             }
         )
     return table_from_rows(rows, tables.HIGHLIGHTS)
+
+
+def _state_refusals(scores: pa.Table, refusals: Mapping[str, str]) -> pa.Table:
+    """Return scores with the reasons for conversations that the chat template refuses.
+
+    Args:
+        scores: The scores (schema ``SCORE_COLUMNS``).
+        refusals: The reasons by example id.
+    """
+    if not refusals:
+        return scores
+    is_refused = pc.is_in(scores["example_id"], pa.array(list(refusals), pa.string()))
+    reasons = [refusals.get(example_id) for example_id in scores["example_id"].to_pylist()]
+    columns = {
+        "status": pc.if_else(is_refused, "not_applicable", scores["status"]),
+        "reason": pc.if_else(is_refused, pa.array(reasons, pa.string()), scores["reason"]),
+    }
+    for name, values in columns.items():
+        scores = scores.set_column(scores.column_names.index(name), scores.field(name), values)
+    return scores
 
 
 def _compute_token_scores(statistics: TextStatistics, detector: str) -> npt.NDArray[np.float64]:
@@ -215,7 +249,8 @@ def run_other_models(
             texts: list[str] = []
             for pair in pairs:
                 with suppress(DataError):
-                    texts += _read_auditable_benchmark(pair, model, paths).model_inputs
+                    benchmark = _read_auditable_benchmark(pair, model, paths)
+                    texts += build_benchmark_inputs(benchmark, model).distinct_texts
             session.run_other_models(texts, backend_of, on_progress=on_progress)
         problems = session.other_model_problems
     except AuditError as error:
@@ -257,7 +292,11 @@ def run_passes(
     """
     benchmark = _read_auditable_benchmark(pair, model, paths)
     summary = build_audit_session(benchmark, model, paths).run(
-        benchmark.model_inputs, lambda _: backend(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
+        build_benchmark_inputs(benchmark, model).distinct_texts,
+        lambda _: backend(),
+        kinds=kinds,
+        logits_budget=logits_budget,
+        on_progress=on_progress,
     )
     record_entry(
         paths,
@@ -306,10 +345,10 @@ def score_and_store_pair(pair: tables.Pair, model: TokenizedModel, paths: DataPa
     benchmark.require_passed_checks()
     examples = benchmark.examples
     session = build_audit_session(benchmark, model, paths)
-    ids = examples.column("example_id").to_pylist()
-    scored = session.score(ids, tables.build_model_inputs(examples), benchmark.scored_spans)
+    inputs = build_benchmark_inputs(benchmark, model)
+    scored = session.score(inputs.example_ids, inputs.texts, inputs.spans)
     table = (
-        mark_defaults(scored, session.limit_overrides(benchmark.overrides))
+        mark_defaults(_state_refusals(scored, inputs.refusals), session.limit_overrides(benchmark.overrides))
         .append_column("model", pa.repeat(pair.model, len(scored)))
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
         .append_column("run_id", pa.repeat(step.run_id, len(scored)))
@@ -320,7 +359,7 @@ def score_and_store_pair(pair: tables.Pair, model: TokenizedModel, paths: DataPa
         f"examples/{pair.benchmark}": benchmark.digest,
         f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
     }
-    highlights = build_highlights(table, examples, pair, model, paths)
+    highlights = build_highlights(table, examples, inputs, pair, model, paths)
     origin = build_pair_origin(model, benchmark)
     highlights_upstream = {**upstream, f"scores/{pair.partition}": version}
     store.write(paths, step, tables.HIGHLIGHTS, pair, highlights, upstream=highlights_upstream, **origin)

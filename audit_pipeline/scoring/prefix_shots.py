@@ -21,7 +21,7 @@ from audit_pipeline.readers.file_bytes import STANDARD_INPUT
 from audit_pipeline.readers.formats import open_texts
 from audit_pipeline.readers.labels import LabelReader
 from audit_pipeline.splits.shared_text import build_comparison_key, normalise_words
-from audit_pipeline.tables import MEMBER, NON_MEMBER, build_model_inputs, digest
+from audit_pipeline.tables import MEMBER, NON_MEMBER, digest
 
 _BEGINNING_WORDS = 32
 
@@ -109,8 +109,14 @@ def _take_first_words(words: str) -> str:
     return " ".join(words.split(" ")[:_BEGINNING_WORDS])
 
 
-def collect_benchmark_shots(benchmark: BuiltBenchmark, side: Side) -> Shots:
-    """Select the shots of a side: one text per group of the calibration split, in the order of a hash."""
+def collect_benchmark_shots(benchmark: BuiltBenchmark, side: Side, texts: Sequence[str]) -> Shots:
+    """Select the shots of a side: one text per group of the calibration split, in the order of a hash.
+
+    Args:
+        benchmark: The benchmark.
+        side: The side.
+        texts: The text that the model reads for each example.
+    """
 
     def hash_value(value: str) -> str:
         return digest(benchmark.name, "prefix", value)
@@ -124,7 +130,7 @@ def collect_benchmark_shots(benchmark: BuiltBenchmark, side: Side) -> Shots:
     shots = [min(texts_by_group[group], key=hash_value) for group in groups]
     shot_of_group = _index_by_value(groups)
     shot_of_text: dict[str, int] = {}
-    for text, group in zip(build_model_inputs(examples), examples.column("group").to_pylist(), strict=True):
+    for text, group in zip(texts, examples.column("group").to_pylist(), strict=True):
         if group in shot_of_group:
             shot_of_text[text] = shot_of_group[group]
     return Shots(shots, f"the calibration split of {benchmark.name}", shot_of_text)

@@ -515,7 +515,7 @@ def build_audit_selection(overrides: Overrides) -> Selection:
 def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:
     """Return the session of an audit of a benchmark."""
     selection = build_audit_selection(benchmark.overrides)
-    return Session(model, selection, paths, benchmark=benchmark.name, in_context=any(benchmark.contexts))
+    return Session(model, selection, paths, benchmark=benchmark.name, in_context=benchmark.scores_parts)
 
 
 def find_current_upstream(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:

@@ -87,8 +87,23 @@ EXAMPLES = Table(
         ),
         string(
             "text_sha256",
-            "sha256 of context and text, which the model reads; joins to token_statistics.text_sha256",
+            "sha256 of context and text, which the model reads; joins to token_statistics.text_sha256, except for "
+            "conversations, if the model's chat template changes them",
             sql="sha256(coalesce(context, '') || text)",
+        ),
+        string(
+            "messages",
+            "the conversation up to its last answer, as a JSON list of objects with role and content; null for plain "
+            "texts",
+            null=True,
+            file_only=True,
+        ),
+        string(
+            "scored_part",
+            "the scored part of a conversation: response (all answers), last_response (the last answer) or all (the "
+            "whole text); null: the example is a plain text",
+            null=True,
+            one_of=("response", "last_response", "all"),
         ),
         boolean(
             "has_context",

@@ -62,6 +62,8 @@ def test_labels_dates_and_reasons() -> None:
         "document_id": "made:project:exact",
         "text": words_of("exact", 10),
         "context": None,
+        "messages": None,
+        "scored_part": None,
         "label": 0,
         "split": "evaluation",
         "published": NEW,

@@ -179,7 +179,7 @@ def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pyt
     disk.written = 0
     second.run(undisturbed, "undisturbed", report=False)
     writes, expected = disk.written, numbers(undisturbed, "second")
-    texts = len(read_built(undisturbed, second.pair.benchmark).model_inputs)
+    texts = len(read_built(undisturbed, second.pair.benchmark).plain_texts)
     assert writes > texts, "a part per text, and the rest"
     assert len(expected) > 22 * texts
 
@@ -310,7 +310,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path, tmp_path: Path, monkeypatch
     filler = fill(small_disk)
     assert_told(audit, small_disk)
     flushed = len(keys(paths)) - before
-    texts = len(read_built(paths, BENCHMARK).model_inputs)
+    texts = len(read_built(paths, BENCHMARK).plain_texts)
     assert 3 <= flushed < texts
 
     # And from the start, with what there was still to be read.

@@ -67,7 +67,7 @@ def wait_for_parts(workspace: Workspace, process: subprocess.Popen[str], count: 
 
 
 def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
-    texts = len(read_built(workspace.paths, PAIR.benchmark).model_inputs)
+    texts = len(read_built(workspace.paths, PAIR.benchmark).plain_texts)
 
     killed = start(workspace)
     wait_for_parts(workspace, killed, 2)

@@ -59,7 +59,7 @@ def assert_one_result(workspace: Workspace, runs: int) -> None:
     one_setting = "SELECT count(*) AS n FROM current_scores WHERE detector = 'loss'"
     assert workspace.query(one_setting) == examples
     assert workspace.query(one_setting.replace("count(*)", "count(DISTINCT example_id)")) == examples
-    texts = len(read_built(workspace.paths, PAIR.benchmark).model_inputs)
+    texts = len(read_built(workspace.paths, PAIR.benchmark).plain_texts)
     cached = "SELECT count(*) AS n, count(DISTINCT text_sha256) AS texts FROM token_statistics"
     assert workspace.query(cached) == [{"n": texts, "texts": texts}]
     on_disk = [
@@ -88,7 +88,7 @@ def test_two_audits_of_one_pair_at_once(site: LiveWorkspace, monkeypatch: pytest
     output, errors = other.communicate(timeout=PATIENCE_SECONDS)
     assert other.returncode == 0, errors
     assert ours.exit_code == 0, ours.output
-    everything = len(read_built(workspace.paths, PAIR.benchmark).model_inputs)
+    everything = len(read_built(workspace.paths, PAIR.benchmark).plain_texts)
     for said in (errors, ours.stderr):
         assert f"{PAIR.partition}: {everything} texts from the cache, 0 computed" in said
     assert "Traceback" not in output + errors

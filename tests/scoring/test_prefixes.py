@@ -55,6 +55,11 @@ def build_benchmark(name: str, rows: Sequence[Mapping[str, object]]) -> Any:
     return SimpleNamespace(name=name, examples=make_table(EXAMPLES, examples))
 
 
+def collect_shots(benchmark: Any, side: Side) -> Shots:
+    """Select the shots for a model that reads each text as it is."""
+    return collect_benchmark_shots(benchmark, side, benchmark.examples["text"].to_pylist())
+
+
 def row(group: str, text: str, label: int | None = NON_MEMBER, split: str = "calibration") -> dict[str, object]:
     return {"group": group, "text": text, "label": label, "split": split}
 
@@ -84,24 +89,22 @@ def test_shots_are_one_text_per_calibration_group_of_a_side_in_hashed_order() ->
     rows = [row(f"g{number}", f"text {number}") for number in range(20)]
     rows += [row("g3", "text 3 again"), row("e", "evaluated", split="evaluation"), row("m", "member", MEMBER)]
     rows += [row("u", "unlabelled", None)]
-    found = collect_benchmark_shots(build_benchmark("b", rows), NON_MEMBERS)
+    found = collect_shots(build_benchmark("b", rows), NON_MEMBERS)
     assert len(found.texts) == 20
     assert set(found.texts) <= {str(one["text"]) for one in rows[:21]}
     assert list(found.texts) != sorted(found.texts)
     # The order of rows is nothing to it, the name of the benchmark is.
-    assert collect_benchmark_shots(build_benchmark("b", rows[::-1]), NON_MEMBERS).texts == found.texts
-    assert collect_benchmark_shots(build_benchmark("c", rows), NON_MEMBERS).texts != found.texts
-    assert collect_benchmark_shots(build_benchmark("b", rows), MEMBERS).texts == ["member"]
+    assert collect_shots(build_benchmark("b", rows[::-1]), NON_MEMBERS).texts == found.texts
+    assert collect_shots(build_benchmark("c", rows), NON_MEMBERS).texts != found.texts
+    assert collect_shots(build_benchmark("b", rows), MEMBERS).texts == ["member"]
     # A document more or less moves no other: prefixes of several sizes stay nested.
-    fewer = collect_benchmark_shots(
-        build_benchmark("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS
-    ).texts
+    fewer = collect_shots(build_benchmark("b", [one for one in rows if one["group"] != "g5"]), NON_MEMBERS).texts
     assert fewer == [text for text in found.texts if text != "text 5"]
 
 
 def test_every_text_in_the_group_of_a_shot_is_revealed() -> None:
     rows = [row("g", "one text"), row("g", "quite another"), row("h", "a third", split="evaluation")]
-    shots = collect_benchmark_shots(build_benchmark("b", rows), NON_MEMBERS)
+    shots = collect_shots(build_benchmark("b", rows), NON_MEMBERS)
     assert [shots.find_revealing_shot(str(one["text"])) for one in rows] == [0, 0, None]
 
 

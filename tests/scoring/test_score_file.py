@@ -43,6 +43,7 @@ COLUMNS = {
     "group": pa.string(),
     "sha256": pa.string(),
     "id": pa.string(),
+    "scored_part": pa.string(),
 }
 FEW = ChunkLimits(texts=3)
 

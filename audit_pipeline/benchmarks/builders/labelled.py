@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, DrawnExamples, ReadDocuments
+from audit_pipeline.benchmarks.conversation_rows import ConversationSettings, read_conversation_fields
 from audit_pipeline.benchmarks.labelled_rows import LabelledRows, RowReader
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings, LabelColumnSettings
 from audit_pipeline.benchmarks.rows_origin import concatenate_row_files, read_origin
@@ -27,7 +28,7 @@ from audit_pipeline.tables import MEMBER, NON_MEMBER, Split
 _SPLITS = get_args(Split)
 
 
-class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
+class LabelledSettings(GroupedRowsSettings, LabelColumnSettings, ConversationSettings):
     """Settings of rows with published labels: a hub data set, or a local folder with the same layout."""
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {
@@ -46,6 +47,7 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
         "collection_column",
         "language_column",
         "matched",
+        "scored_part",
     }
 
     may_be_unlabelled: ClassVar[bool] = True
@@ -82,6 +84,15 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings):
         return self.context_column, self.split_column, self.collection_column, self.language_column
 
     @model_validator(mode="after")
+    def _require_one_kind_of_text(self) -> Self:
+        given = self.model_fields_set & {"text_column", "context_column"}
+        if self.scored_part is not None and given:
+            raise ValueError(
+                f"scored_part contradicts {min(given)}, because the texts are conversations. Remove one of them."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _require_rows_per_length(self) -> Self:
         self.validate_length_placeholder()
         return self
@@ -94,13 +105,23 @@ def read_labelled_rows(
     settings = spec.require_settings(LabelledSettings)
     label_values = dict(settings.label_values)
     assignment = None
-    if any(settings.assignment_columns):
+    if any(settings.assignment_columns) or settings.scored_part is not None:
         assignment = partial(read_row_assignment, settings=settings)
+    text_column: str | None = settings.text_column
+    if settings.scored_part is not None:
+        text_column = None
+
+    def read_row_text(row: Row) -> str:
+        if settings.scored_part is None:
+            return read_text(row.values, settings.text_column)
+        text: str = read_conversation_fields(row, settings.scored_part)["text"]
+        return text
+
     reader = RowReader(
-        read_text=lambda row: read_text(row.values, settings.text_column),
+        read_text=read_row_text,
         read_label=lambda row: labelled_rows.parse_label_column(row, settings.label_column, label_values),
         read_assignment=assignment,
-        columns=(settings.text_column, settings.label_column, *settings.assignment_columns),
+        columns=(text_column, settings.label_column, *settings.assignment_columns),
         has_splits=settings.split_column is not None,
     )
     if spec.has_exact_length:
@@ -109,7 +130,7 @@ def read_labelled_rows(
 
 
 def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
-    """Read context, split, collection and language from a row's columns, as fields of LabelledText by name.
+    """Read context, split, collection, language and conversation of a row, as fields of LabelledText by name.
 
     If the value is null or the column is not set, the result omits the field. The benchmark's entry then determines it.
 
@@ -130,6 +151,10 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
         spelling = shorten_spelling(split)
         raise UnusableRowError(f"column '{settings.split_column}' is {spelling!r}, not {' or '.join(_SPLITS)}")
     fields = {"context": context or None, "split": split, "collection": collection, "language": language}
+    if settings.scored_part is not None:
+        fields |= read_conversation_fields(row, settings.scored_part)
+        # The reader returns the text itself.
+        del fields["text"]
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -13,11 +13,13 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks import labelled_rows
 from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, DrawnExamples, ReadDocuments
+from audit_pipeline.benchmarks.conversation_rows import ConversationSettings, build_conversation_fields
 from audit_pipeline.benchmarks.labelled_rows import LabelledRows, RowReader
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, LabelColumnSettings
-from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
+from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design, FamilySettings
 from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import to_one_line
+from audit_pipeline.readers.conversations import ASSISTANT, Message, ScoredPart
 from audit_pipeline.readers.text_rows import Row, UnusableRowError, explain_unusable_text
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import digest
@@ -92,11 +94,20 @@ class ItemTemplates:
         Raises:
             UnusableRowError: If a template cannot be filled.
         """
-        question = self._template.fill(values)
-        answer = "" if self._answer is None else self._answer.fill(values)
+        question, answer = self.fill_separately(values)
         if not answer.strip():
             return None, question
         return build_question_context(question), answer
+
+    def fill_separately(self, values: Mapping[str, object]) -> tuple[str, str]:
+        """Return the question and the answer of a row's item. The answer may be empty.
+
+        Raises:
+            UnusableRowError: If a template cannot be filled.
+        """
+        question = self._template.fill(values)
+        answer = "" if self._answer is None else self._answer.fill(values)
+        return question, answer
 
 
 def build_question_context(question: str) -> str:
@@ -104,12 +115,13 @@ def build_question_context(question: str) -> str:
     return f"{question}\n"
 
 
-class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
+class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings, ConversationSettings):
     """Settings of a benchmark of test-set items, whose texts a template formats.
 
     If ``label_column`` is None, the membership of the items is unknown.
     """
 
+    added: ClassVar[frozenset[str]] = FamilySettings.added | {"scored_part"}
     may_be_unlabelled: ClassVar[bool] = True
 
     builder: Literal["templated"]
@@ -152,6 +164,8 @@ class TemplatedSettings(GroupedRowsSettings, LabelColumnSettings):
                 "key 'design' is missing. An entry with a label_column states how members and non-members were "
                 f"obtained: {designs}"
             )
+        if self.scored_part is not None and self.answer is None:
+            raise ValueError("scored_part requires answer: the filled template is the question. Add answer.")
         ItemTemplates(self.template, self.answer)
         return self
 
@@ -171,8 +185,16 @@ def read_templated_rows(
     templates = ItemTemplates(settings.template, settings.answer)
     label_values = dict(settings.label_values)
 
+    def read_item_conversation(row: Row, part: ScoredPart) -> dict[str, Any]:
+        question, answer = templates.fill_separately(row.values)
+        if not answer.strip():
+            raise UnusableRowError("its answer is empty")
+        return build_conversation_fields([Message("user", question), Message(ASSISTANT, answer)], part)
+
     def read_item_text(row: Row) -> str:
         _, text = templates.fill(row.values)
+        if settings.scored_part is not None:
+            text = read_item_conversation(row, settings.scored_part)["text"]
         problem = explain_unusable_text(text)
         if problem is not None:
             raise UnusableRowError(f"its text {problem}")
@@ -183,6 +205,11 @@ def read_templated_rows(
         problem = None if context is None else explain_unusable_text(context)
         if problem is not None:
             raise UnusableRowError(f"its question {problem}")
+        if settings.scored_part is not None:
+            fields = read_item_conversation(row, settings.scored_part)
+            # The reader returns the text itself.
+            del fields["text"]
+            return fields
         return {"context": context}
 
     reader = RowReader(

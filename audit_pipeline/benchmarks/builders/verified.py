@@ -226,7 +226,9 @@ def draw_found_in_corpus(pool: SearchedPool, spec: BenchmarkSpec, run_id: str) -
         label, reason = label_text(findings[row["example_id"]], settings)
         if reason is None:
             text = LabelledText.from_row(row, row["text"], label)
-            texts.append(replace(text, context=row["context"]))
+            texts.append(
+                replace(text, context=row["context"], messages=row["messages"], scored_part=row["scored_part"])
+            )
         else:
             left_out[reason] += 1
     if settings.both_labels_in is not None:

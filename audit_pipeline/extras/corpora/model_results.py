@@ -20,11 +20,12 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.templated import ItemTemplates
+from audit_pipeline.benchmarks.conversation_rows import read_conversation_fields
 from audit_pipeline.benchmarks.labelled_rows import parse_name
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.item_verdicts import BenchmarkItem, Record
 from audit_pipeline.readers.formats import read_rows
-from audit_pipeline.readers.text_rows import Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
+from audit_pipeline.readers.text_rows import Row, Skipped, SkippedRows, UnusableRowError, build_unusable_file_error
 from audit_pipeline.tables import EXAMPLES
 
 _Kind = Literal["lm-evaluation-harness", "table"]
@@ -307,6 +308,12 @@ def _build_item_text(spec: Record, template: ItemTemplates | None, columns: Mapp
         except UnusableRowError:
             return ""
         return f"{context or ''}{text}"
+    if spec.get("scored_part") is not None:
+        try:
+            fields = read_conversation_fields(Row("", 0, columns), spec["scored_part"])
+        except UnusableRowError:
+            return ""
+        return f"{fields['context'] or ''}{fields['text']}"
     text = ""
     for name in ("context_column", "text_column"):
         if spec.get(name) is not None:

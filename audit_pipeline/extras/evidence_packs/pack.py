@@ -26,6 +26,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.corpora.config import load_references
 from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
+from audit_pipeline.models.chat_template import read_chat_template
 from audit_pipeline.models.converted_files import stored_tokenizer_folder
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model, write_card
 from audit_pipeline.pipeline.whole_configuration import Configuration
@@ -149,9 +150,14 @@ class _PackContent:
                     f"There are no findings of {pair.model} on {pair.benchmark} yet. Run `corpus-audit audit --model "
                     f"{pair.model} --benchmark {pair.benchmark}` first."
                 )
+            if benchmark.scored_part is not None and read_chat_template(model.located) is not None:
+                raise DataError(
+                    f"{pair.benchmark} cannot be packed with {pair.model}: the model's chat template renders its "
+                    "conversations, and a pack does not contain the template."
+                )
             self.families.add(str(benchmark.manifest["family"]))
             self.sources |= set(benchmark.manifest["source_versions"])
-            self.texts |= set(benchmark.model_inputs)
+            self.texts |= set(benchmark.plain_texts)
         reference = load_reference_model(model, paths)
         self.models = [model] if reference is None else [model, reference]
 

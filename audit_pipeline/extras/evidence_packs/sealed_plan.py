@@ -23,6 +23,7 @@ from audit_pipeline.extras.extraction import pair_extraction
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION
+from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.statistics.claims import REPRODUCED_FROM
@@ -100,7 +101,8 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     cached: set[str] = set()
     for kind in _CACHED_KINDS:
         cached |= set(caches.of(model, kind).values_of("text_sha256"))
-    texts = [*benchmark.model_inputs, *(document.text for document in documents)]
+    inputs = build_benchmark_inputs(benchmark, model)
+    texts = [*inputs.distinct_texts, *(document.text for document in documents)]
     headline = choose_headline_detector({name for name, _ in detectors})
     lineage_head = ledger.head if ledger.lines else None
     plan = {

@@ -384,7 +384,7 @@ class _Verification:
                     f"pack. Give the weights of {self.model.entry.name} with --model."
                 )
             backend = partial(build_backend_loader(fresh, None, Endpoints()), model)
-            texts = sorted(read_built(self.paths, pair.benchmark).model_inputs)
+            texts = sorted(read_built(self.paths, pair.benchmark).plain_texts)
             texts = [texts[number] for number in generator.permutation(len(texts))[: rerun.count]]
             compute(model, texts, fresh, backend)
             packed_rows = read_statistics(self.model, texts, self.paths)

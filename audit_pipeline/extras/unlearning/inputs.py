@@ -21,6 +21,7 @@ from audit_pipeline.extras.extraction.memorisation import LIKELIEST
 from audit_pipeline.extras.unlearning import comparison_rows
 from audit_pipeline.extras.unlearning.measures import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring.model_inputs import build_example_inputs
 from audit_pipeline.statistics.roc import Bools
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store
@@ -142,9 +143,10 @@ def compute_text_values(model: TokenizedModel, sides: Sides, share: float, paths
     Raises:
         DataError: If the model has not been run on all texts. The message contains the command.
     """
-    texts = tables.build_model_inputs(sides.examples)
+    inputs = build_example_inputs(sides.examples, model)
+    texts = inputs.texts
     index = StatisticsIndex(read_statistics(model, texts, paths), model.has_statistic)
-    statistics_by_text = list(map(index.find, texts, tables.locate_scored_spans(sides.examples)))
+    statistics_by_text = list(map(index.find, texts, inputs.spans))
     is_missing = np.array([statistics is None for statistics in statistics_by_text])
     if is_missing.any():
         counts = sides.take(is_missing).examples["benchmark"].value_counts().to_pylist()

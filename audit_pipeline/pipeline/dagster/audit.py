@@ -37,6 +37,7 @@ from audit_pipeline.pipeline.registry import BENCHMARK_STAGES, MODEL_STAGES, PAI
 from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, Product, StageJob
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.scoring.backends import Endpoints
+from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OPTIONAL_KINDS, Pair
@@ -368,7 +369,8 @@ def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | N
         built = read_built(paths, spec.name)
         built.require_passed_checks()
         session = build_audit_session(built, model, paths)
-        plans[spec.name] = (session.plan(built.model_inputs, request.options.kinds), reasons.get(spec.name, ""))
+        texts = build_benchmark_inputs(built, model).distinct_texts
+        plans[spec.name] = (session.plan(texts, request.options.kinds), reasons.get(spec.name, ""))
     return DryRun(plans, preparation_steps, not_built, problems)
 
 

@@ -5,6 +5,7 @@
 -- benchmark_title: title of the benchmark
 -- description: description of the benchmark
 -- labels_by: person or rule that decides which texts are members; null: not recorded
+-- scored: scored part of the conversations in words; null: the texts are no conversations
 -- handed_over: file of external scores; null: the model was run here
 -- sides: two sides of the AUROC: labelled members and non-members, or audited and held-out texts
 -- outcome: kind of the answer

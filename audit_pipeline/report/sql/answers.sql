@@ -127,6 +127,7 @@ WITH pairs AS (
     SELECT runs.model, runs.benchmark, max(runs.finished_at) AS audited_at,
         max(benchmarks.design) AS design, max(benchmarks.design_stated_by) AS design_stated_by,
         max(benchmarks.manifest ->> 'description') AS description,
+        max(benchmarks.manifest ->> '$.spec.scored_part') AS scored_part,
         max(benchmarks.manifest ->> '$.spec.builder') AS builder, max(benchmarks.manifest ->> 'origin') AS origin,
         coalesce(
             bool_and(runs.benchmark_digest = benchmarks.digest) FILTER (runs."table" = 'scores'), TRUE
@@ -223,7 +224,7 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
         'alpha': rates.alpha
     } END AS documents,
     pairs.audited_at, coalesce(firsts.is_current, pairs.is_current) AS is_current,
-    pairs.builder AS raw_builder, pairs.origin AS raw_origin,
+    pairs.scored_part AS raw_scored_part, pairs.builder AS raw_builder, pairs.origin AS raw_origin,
     present AS raw_attempted,
     EXISTS (FROM extraction_counts AS counted WHERE counted.model = pairs.model
         AND counted.benchmark = pairs.benchmark AND counted.documents > 0) AS raw_searched,

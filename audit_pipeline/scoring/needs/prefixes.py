@@ -15,6 +15,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Float32s, UnmetNeed
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
 from audit_pipeline.scoring.needs import provider
 from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.tables import text_sha256
@@ -52,7 +53,9 @@ class PrefixProvider(provider.Provider[PrefixedLogProbs]):
     def _shots(self) -> Shots | str:
         """Return all available shots, or the reason why there are none."""
         if self._scope.benchmark is not None:
-            return collect_benchmark_shots(read_built(self._scope.paths, self._scope.benchmark), self.side)
+            benchmark = read_built(self._scope.paths, self._scope.benchmark)
+            texts = build_benchmark_inputs(benchmark, self._scope.model).texts
+            return collect_benchmark_shots(benchmark, self.side, texts)
         inputs = self._scope.user_inputs
         if inputs is None or self.side not in inputs.known:
             return (
