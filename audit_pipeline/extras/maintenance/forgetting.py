@@ -27,6 +27,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.problems import did_you_mean, list_family_partitions, resolve_partition
 from audit_pipeline.errors import AuditError, ConfigError, DataError
+from audit_pipeline.extras.maintenance.rendered_conversations import render_conversations
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.converted_files import conversion_folder
 from audit_pipeline.pipeline.dagster.audit import publish
@@ -258,7 +259,7 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     if target.dimension == "model":
         _add_model_files(removal, ledger, paths)
     else:
-        _add_benchmark_texts(removal, paths)
+        _add_benchmark_texts(removal, ledger, paths)
     folders = [
         (table, folder)
         for table, partition, folder in _iterate_folders(paths)
@@ -344,7 +345,7 @@ def _list_damaged_parts(folder: Path) -> list[Path]:
     return parts
 
 
-def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
+def _add_benchmark_texts(removal: Removal, ledger: Ledger, paths: DataPaths) -> None:
     """Add to the removal the texts that no other benchmark has, and the texts that detectors derive from them."""
     document_digests: dict[str, str] = {}
     for _, folder in iterate_partitions(paths, DOCUMENTS):
@@ -361,6 +362,9 @@ def _add_benchmark_texts(removal: Removal, paths: DataPaths) -> None:
         for file in folder.glob("*.parquet"):
             digests |= _read_text_digests(table, file, document_digests)
     removal.texts = target_texts - other_texts
+    rendered = render_conversations(removal.target.name, other_texts, ledger, paths)
+    removal.texts |= rendered.digests
+    removal.retained_data += rendered.problems
     removal.retained_data.append("the documents of the benchmark's sources, because other benchmarks may use them")
     n_shared = len(target_texts & other_texts)
     if n_shared:
