@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState, get_recorded_inputs, join_versions
+from audit_pipeline.scoring.model_inputs import TEMPLATE
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
 from audit_pipeline.tables import HIGHLIGHTS, SCORES, parse_pair
 
@@ -30,6 +31,7 @@ _MAX_REASONS = 20
     change_messages={
         "token_statistics": "the model was run again",
         "token frequencies": "the token frequencies changed",
+        "chat template": "the model's chat template changed",
         "code": "the code that scores changed",
     },
 )
@@ -60,7 +62,11 @@ def get_scores_inputs(partition: str, state: WorkspaceState) -> Inputs:
     if entry is not None and entry.reference_corpus is not None:
         inputs[f"token_frequencies/{entry.reference_corpus}|{pair.model}"] = UNKNOWN
     needed = state.find_needed_versions(pair.model, "token_frequencies")
-    return {**inputs, "token frequencies": join_versions("token_frequencies", needed)}
+    return {
+        **inputs,
+        "token frequencies": join_versions("token_frequencies", needed),
+        "chat template": state.find_template_version(pair, SCORES.name),
+    }
 
 
 @scores.recorded
@@ -69,4 +75,8 @@ def get_recorded_scores_inputs(partition: str, state: WorkspaceState) -> Inputs 
     entry = state.find_latest_entry(SCORES.name, partition)
     if entry is None:
         return None
-    return {**get_recorded_inputs(entry), "token frequencies": join_versions("token_frequencies", entry.upstream)}
+    return {
+        **get_recorded_inputs(entry),
+        "token frequencies": join_versions("token_frequencies", entry.upstream),
+        "chat template": join_versions(TEMPLATE, entry.upstream),
+    }

@@ -12,6 +12,7 @@ from audit_pipeline.benchmarks.build import read_built_digest
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState, get_recorded_inputs, join_versions
+from audit_pipeline.scoring.model_inputs import TEMPLATE
 from audit_pipeline.scoring.pair_scores import run_other_models, run_passes
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.tables import KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, digest, parse_pair
@@ -71,6 +72,7 @@ def _build_pass_options() -> type[BaseModel]:
         "settings": "the model's start token, its window, or the version of the computation of token statistics "
         "changed",
         "reference model": "the reference model changed",
+        "chat template": "the model's chat template changed",
     },
 )
 def token_statistics(run: stage.StageRun) -> stage.StageResult:
@@ -127,6 +129,7 @@ def get_statistics_inputs(partition: str, state: WorkspaceState) -> Inputs:
         "tokenizer": identity.tokenizer_fingerprint,
         "settings": state.find_statistics_version(pair),
         "reference model": references,
+        "chat template": state.find_template_version(pair, TOKEN_STATISTICS.name),
     }
 
 
@@ -158,6 +161,7 @@ def get_recorded_statistics_inputs(partition: str, state: WorkspaceState) -> Inp
         f"examples/{parse_pair(partition).benchmark}": entry.benchmark_digest,
         "settings": version,
         "reference model": references,
+        "chat template": join_versions(TEMPLATE, entry.upstream),
     }
 
 

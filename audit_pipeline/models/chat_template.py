@@ -22,6 +22,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.conversations import ASSISTANT, Message, Render, RenderedConversation
 from audit_pipeline.readers.text_rows import UnusableRowError
 from audit_pipeline.store.files import read_json
+from audit_pipeline.tables import digest
 
 _TEMPLATE_FILE = "chat_template.jinja"
 _CONFIG_FILE = "tokenizer_config.json"
@@ -117,6 +118,18 @@ def read_chat_template(located: LocatedModel) -> ChatTemplate | None:
     if located.gguf is not None:
         return _read_from_gguf(located.gguf)
     return None
+
+
+def compute_template_version(located: LocatedModel) -> str:
+    """Compute a digest of the chat template in a model's files, or return ``none`` if they have none.
+
+    Raises:
+        ModelError: If a file cannot be read.
+    """
+    template = read_chat_template(located)
+    if template is None:
+        return "none"
+    return digest(template.source, dict(template.tokens))[:16]
 
 
 def _read_json_object(file: Path) -> Mapping[str, Any]:

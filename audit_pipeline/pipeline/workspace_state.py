@@ -22,9 +22,11 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.models.chat_template import compute_template_version
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, list_earlier_fingerprints
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring.model_inputs import TEMPLATE, build_template_name
 from audit_pipeline.scoring.needs.provider import SeenIdentities, all_providers
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
@@ -193,6 +195,22 @@ class WorkspaceState:
         if isinstance(known, TokenizedModel):
             return self.read_once(("needs", model), lambda: find_current_upstream(known, self.paths))
         return None if known is None else known.needs[kind]
+
+    def find_template_version(self, pair: Pair, table: str) -> str | None:
+        """Return the version that the chat template of a pair's model has now.
+
+        It is None if the latest rows of the table were not made from conversations, if the model is not loaded, or if
+        the template is unreadable.
+        """
+        entries = self.ledger.list_entries(table, pair.partition)
+        model = self.models.get(pair.model)
+        name = build_template_name(pair.model)
+        if not entries or name not in entries[-1].upstream or not isinstance(model, TokenizedModel):
+            return None
+        try:
+            return join_versions(TEMPLATE, {name: compute_template_version(model.located)})
+        except AuditError:
+            return None
 
     def find_latest_entry(self, table: str, partition: str) -> Entry | None:
         """Return the ledger entry of a partition's latest rows, or None if the entry is missing or corrupt."""

@@ -15,11 +15,30 @@ from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.benchmarks.conversation_rows import parse_messages
 from audit_pipeline.detectors.detector_inputs import Spans
 from audit_pipeline.errors import DataError
-from audit_pipeline.models.chat_template import build_renderer
+from audit_pipeline.models.chat_template import build_renderer, compute_template_version
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.readers.conversations import Render, ScoredPart, render_plainly, select_scored_spans
 from audit_pipeline.readers.text_rows import UnusableRowError
 from audit_pipeline.tables import build_model_inputs, locate_scored_spans
+
+TEMPLATE = "chat_template"
+"""The kind of input under which the ledger records the version of a chat template."""
+
+
+def build_template_name(model: str) -> str:
+    """Return the name of a model's chat template among the inputs in the ledger."""
+    return f"{TEMPLATE}/{model}"
+
+
+def build_template_upstream(benchmark: BuiltBenchmark, model: TokenizedModel) -> dict[str, str]:
+    """Return the version of the model's chat template by name. It is empty if no example is a conversation.
+
+    Raises:
+        ModelError: If the chat template cannot be read.
+    """
+    if benchmark.scored_part is None:
+        return {}
+    return {build_template_name(model.entry.name): compute_template_version(model.located)}
 
 
 @dataclass(frozen=True)

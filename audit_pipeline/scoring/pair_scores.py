@@ -25,7 +25,7 @@ from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
 from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select_detectors
 from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.model_inputs import ModelInputs, build_benchmark_inputs
+from audit_pipeline.scoring.model_inputs import ModelInputs, build_benchmark_inputs, build_template_upstream
 from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
 from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.store import store
@@ -304,7 +304,7 @@ def run_passes(
         tables.TOKEN_STATISTICS,
         pair,
         data_version=compute_statistics_version(model, benchmark.digest),
-        upstream={f"examples/{pair.benchmark}": benchmark.digest},
+        upstream={f"examples/{pair.benchmark}": benchmark.digest, **build_template_upstream(benchmark, model)},
         **build_pair_origin(model, benchmark),
     )
     return summary
@@ -358,6 +358,7 @@ def score_and_store_pair(pair: tables.Pair, model: TokenizedModel, paths: DataPa
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
+        **build_template_upstream(benchmark, model),
     }
     highlights = build_highlights(table, examples, inputs, pair, model, paths)
     origin = build_pair_origin(model, benchmark)

@@ -12,11 +12,15 @@ from made_rows import make_table
 from made_workspace import Workspace, make_workspace
 from tiny_models import forward_of, save_model, tokenized
 
+from assets.scores import get_recorded_scores_inputs, get_scores_inputs
+from assets.token_statistics import get_recorded_statistics_inputs, get_statistics_inputs
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.conversation_rows import build_conversation_fields
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, execute_removal, find_removal
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.pipeline.workspace_state import WorkspaceState
 from audit_pipeline.readers.conversations import Message, ScoredPart
 from audit_pipeline.scoring.model_inputs import build_example_inputs
 from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
@@ -157,3 +161,27 @@ def test_a_model_whose_template_is_gone_is_named_before_conversations_are_forgot
     workspace.write_models()
     removal = find_removal(RemovalTarget("benchmark", "talks"), paths)
     assert any("token statistics of tiny on the conversations of talks" in line for line in removal.retained_data)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_passes_and_scores_are_due_again_if_the_template_of_the_model_changes(workspace: Workspace) -> None:
+    workspace.audit("tiny", "talks")
+    partition = Pair("talks", "tiny").partition
+
+    def find_versions() -> list[str | None]:
+        model = workspace.model("tiny")
+        state = WorkspaceState(workspace.paths, dict(load_benchmarks()), {"tiny": model.entry}, {"tiny": model})
+        versions = []
+        for get_inputs in (get_statistics_inputs, get_scores_inputs):
+            versions.append(get_inputs(partition, state)["chat template"])
+        for get_recorded in (get_recorded_statistics_inputs, get_recorded_scores_inputs):
+            recorded = get_recorded(partition, state)
+            assert recorded is not None
+            versions.append(recorded["chat template"])
+        return versions
+
+    assert len(set(find_versions())) == 1
+    (workspace.root.parent / "tiny" / "chat_template.jinja").write_text(CHATML, encoding="utf-8")
+    wanted, wanted_of_scores, recorded, recorded_of_scores = find_versions()
+    assert (wanted, recorded) == (wanted_of_scores, recorded_of_scores)
+    assert wanted != recorded
