@@ -69,8 +69,8 @@ def score(
         Column of the text. Default: text, else input, else the only column.
     scored_part : {"response", "last_response", "all"}, optional
         Part of a conversation to score: its answers, the last answer, or all of the text. Conversations are in the
-        column messages, in prompt and response, or in question and answer. The model's chat template makes the text.
-        Default: response if the file has such columns and no text column.
+        column messages, in prompt and response (or completion), or in question and answer. The model's chat template
+        makes the text. Default: response if the file has such columns and no text column.
     label_column : str, default 'label'
         Column of the label: 1 for members, 0 for non-members, empty if unknown. A file without it is scored without
         labels.

@@ -62,8 +62,8 @@ _SEPARATION: Columns = (
     "scored_part",
     type=click.Choice(get_args(ScoredPart)),
     help="Part of a conversation to score: its answers, the last answer, or all of the text. Conversations are in the "
-    "column messages, in prompt and response, or in question and answer. The model's chat template makes the text. "
-    "Default: response if the file has such columns and no text column.",
+    "column messages, in prompt and response (or completion), or in question and answer. The model's chat template "
+    "makes the text. Default: response if the file has such columns and no text column.",
 )
 @click.option(
     "--label-column",

@@ -1,7 +1,8 @@
 """Conversations in the rows of a file, whose answers are scored.
 
-A row contains a conversation in one of three forms: the column ``messages`` with a list of objects that have ``role``
-and ``content``; the columns ``prompt`` and ``response``; or the columns ``question`` and ``answer`` of a test set.
+A row contains a conversation in one of four forms: the column ``messages`` with a list of objects that have ``role``
+and ``content``; the columns ``prompt`` and ``response``; ``prompt`` and ``completion``; or the columns ``question`` and
+``answer`` of a test set. The values of two columns are strings, or lists of messages as the trainer TRL reads them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeGuard
 
 from audit_pipeline.readers.row_stream import RowStream, TextStream
 from audit_pipeline.readers.text_rows import (
@@ -29,7 +30,7 @@ SCORED_PARTS: Mapping[ScoredPart, str] = {
     "all": "the whole text",
 }
 ASSISTANT = "assistant"
-_COLUMN_FORMS = (("messages",), ("prompt", "response"), ("question", "answer"))
+_COLUMN_FORMS = (("messages",), ("prompt", "response"), ("prompt", "completion"), ("question", "answer"))
 CONVERSATION_COLUMNS = "; ".join(" and ".join(form) for form in _COLUMN_FORMS)
 """The sets of columns that contain conversations, for messages."""
 
@@ -102,10 +103,24 @@ def read_conversation(values: Mapping[str, object], columns: Sequence[str]) -> l
     if len(columns) == 1:
         return _read_messages(values.get(columns[0]), columns[0])
     question, answer = columns
-    return [
-        Message("user", _read_content(values.get(question), f"column '{question}'")),
-        Message(ASSISTANT, _read_content(values.get(answer), f"column '{answer}'")),
-    ]
+    answers = values.get(answer)
+    if _is_list_of_messages(answers):
+        turns = _read_messages(answers, answer)
+    else:
+        turns = [Message(ASSISTANT, _read_content(answers, f"column '{answer}'"))]
+    return [*_read_prompt(values.get(question), question), *turns]
+
+
+def _is_list_of_messages(value: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return False
+    return bool(value) and all(isinstance(message, Mapping) and "role" in message for message in value)
+
+
+def _read_prompt(value: object, column: str) -> list[Message]:
+    if not _is_list_of_messages(value):
+        return [Message("user", _read_content(value, f"column '{column}'"))]
+    return [_read_message(message, number, column) for number, message in enumerate(value, start=1)]
 
 
 def _read_messages(value: object, column: str) -> list[Message]:
@@ -125,13 +140,17 @@ def _read_messages(value: object, column: str) -> list[Message]:
         raise UnusableRowError(f"column '{column}' has no message with the role {ASSISTANT}")
     # Messages after the last answer are not read.
     n_messages = len(roles) - roles[::-1].index(ASSISTANT)
-    messages = []
-    for number, message in enumerate(value[:n_messages], start=1):
-        label = f"message {number} of column '{column}'"
-        if message.get("content") is None and message.get("tool_calls"):
-            raise UnusableRowError(f"{label} calls a tool, and conversations with tools are not supported")
-        messages.append(Message(message["role"], _read_content(message.get("content"), label)))
-    return messages
+    return [_read_message(message, number, column) for number, message in enumerate(value[:n_messages], start=1)]
+
+
+def _read_message(message: Mapping[str, object], number: int, column: str) -> Message:
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise UnusableRowError(f"message {number} of column '{column}' has no role")
+    label = f"message {number} of column '{column}'"
+    if message.get("content") is None and message.get("tool_calls"):
+        raise UnusableRowError(f"{label} calls a tool, and conversations with tools are not supported")
+    return Message(role, _read_content(message.get("content"), label))
 
 
 def _read_content(value: object, label: str) -> str:

@@ -43,6 +43,15 @@ def test_an_answer_follows_its_prompt_on_a_new_line(tmp_path: Path, suffix: str,
     assert (read.text, read.spans) == ("Red?\nBlue.", ((5, 10),))
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_prompt_and_completion_may_be_lists_of_messages(tmp_path: Path, suffix: str) -> None:
+    row = {"prompt": MESSAGES[:4], "completion": MESSAGES[4:]}
+    [read] = open_scored_texts(write_rows(tmp_path / f"c{suffix}", [row]), None, "last_response")
+    assert (read.text, read.spans) == (TEXT, ((28, 38),))
+    [read] = open_scored_texts(write_rows(tmp_path / f"d{suffix}", [{**row, "completion": "Blue."}]), None, None)
+    assert read.text == "Be brief.\nRed?\nBlue.\nGreen?\nBlue."
+
+
 def test_messages_of_a_csv_are_json(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "c.csv", [{"messages": json.dumps(MESSAGES)}])
     assert [row.text for row in open_scored_texts(file, None, None)] == [TEXT]
@@ -60,7 +69,9 @@ def test_a_text_column_comes_before_conversations(tmp_path: Path) -> None:
 
 def test_a_file_without_conversations_is_refused(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "c.jsonl", [{"text": "a text", "prompt": "Red?"}])
-    with pytest.raises(DataError, match="one of these sets of columns: messages; prompt and response; question and"):
+    with pytest.raises(
+        DataError, match="one of these sets of columns: messages; prompt and response; prompt and completion; "
+    ):
         open_scored_texts(file, None, "response")
 
 
@@ -86,7 +97,9 @@ def test_a_file_without_conversations_is_refused(tmp_path: Path) -> None:
         ),
         ({"messages": [{"role": "assistant", "content": [{"type": "text", "text": None}]}]}, "other items than texts"),
         ({"messages": "[" * 200_000}, "is not a list of messages in JSON"),
-        ({"prompt": [{"role": "user", "content": "Red?"}], "response": "Blue."}, "column 'prompt' is a list"),
+        ({"prompt": [{"role": "user"}], "response": "Blue."}, "message 1 of column 'prompt' is null"),
+        ({"prompt": ["Red?"], "response": "Blue."}, "column 'prompt' is a list"),
+        ({"prompt": MESSAGES[:2], "completion": MESSAGES[:1]}, "has no message with the role assistant"),
         ({"prompt": "Red?", "response": " "}, "column 'response' is empty"),
         ({"prompt": None, "response": "Blue."}, "column 'prompt' is null"),
         ({"question": "Red?", "answer": 4}, "column 'answer' is not a string but int"),
