@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from audit_pipeline.benchmarks.model_inputs import TEMPLATE
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import UNKNOWN, Inputs, WorkspaceState, get_recorded_inputs, join_versions
-from audit_pipeline.scoring.model_inputs import TEMPLATE
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION, score_and_store_pair
 from audit_pipeline.tables import HIGHLIGHTS, SCORES, parse_pair
 

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import BaseModel, Field, create_model
 
 from audit_pipeline.benchmarks.build import read_built_digest
+from audit_pipeline.benchmarks.model_inputs import TEMPLATE
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.pipeline import stage
 from audit_pipeline.pipeline.workspace_state import Inputs, WorkspaceState, get_recorded_inputs, join_versions
-from audit_pipeline.scoring.model_inputs import TEMPLATE
 from audit_pipeline.scoring.pair_scores import run_other_models, run_passes
 from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.tables import KINDS, OPTIONAL_KINDS, SCORES, TOKEN_STATISTICS, Kind, digest, parse_pair

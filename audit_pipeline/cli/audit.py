@@ -215,8 +215,8 @@ def _count_reference_tokens(
 ) -> list[tuple[TokenizedModel, int]]:
     """Return the reference model and its number of tokens. The list is empty if no text would be sent to a server."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
+    from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs
     from audit_pipeline.models.tokenized_model import load_reference_model
-    from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
     from audit_pipeline.token_statistics.cached_texts import plan
 
     try:

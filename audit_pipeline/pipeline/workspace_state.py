@@ -20,13 +20,13 @@ from typing import Any, TypeVar
 from audit_pipeline.benchmarks.build import read_built_digest
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec
+from audit_pipeline.benchmarks.model_inputs import TEMPLATE, build_template_name
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.chat_template import compute_template_version
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, entry_version, list_earlier_fingerprints
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.model_inputs import TEMPLATE, build_template_name
 from audit_pipeline.scoring.needs.provider import SeenIdentities, all_providers
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
@@ -199,8 +199,8 @@ class WorkspaceState:
     def find_template_version(self, pair: Pair, table: str) -> str | None:
         """Return the version that the chat template of a pair's model has now.
 
-        It is None if the latest rows of the table were not made from conversations, if the model is not loaded, or if
-        the template is unreadable.
+        It is None if the model is not loaded or its template is unreadable. It is also None if the latest rows of the
+        table were not made from conversations.
         """
         entries = self.ledger.list_entries(table, pair.partition)
         model = self.models.get(pair.model)

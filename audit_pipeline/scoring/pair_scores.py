@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 
 from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.model_inputs import ModelInputs, build_benchmark_inputs, build_template_upstream
 from audit_pipeline.detectors.detector_inputs import Spans, StatisticsIndex, TextStatistics, take_ranges
 from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
 from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select_detectors
 from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.model_inputs import ModelInputs, build_benchmark_inputs, build_template_upstream
 from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
 from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.store import store

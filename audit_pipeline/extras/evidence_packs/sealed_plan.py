@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, read_built
+from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.evidence_packs.timestamps import Timestamp, read_timestamp, request_timestamp
 from audit_pipeline.extras.extraction import pair_extraction
 from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION
-from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
 from audit_pipeline.scoring.pair_scores import SCORES_VERSION
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.statistics.claims import REPRODUCED_FROM

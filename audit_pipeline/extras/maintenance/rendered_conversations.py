@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from audit_pipeline.benchmarks.model_inputs import build_example_inputs
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenized
-from audit_pipeline.scoring.model_inputs import build_example_inputs
 from audit_pipeline.scoring.needs.provider import list_derived_texts
 from audit_pipeline.store.ledger_records import Ledger
 from audit_pipeline.store.paths import DataPaths

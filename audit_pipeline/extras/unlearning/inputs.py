@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
+from audit_pipeline.benchmarks.model_inputs import build_example_inputs
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import compute_lowest_means
@@ -21,7 +22,6 @@ from audit_pipeline.extras.extraction.memorisation import LIKELIEST
 from audit_pipeline.extras.unlearning import comparison_rows
 from audit_pipeline.extras.unlearning.measures import compute_exact_memorization, compute_extraction_strength
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.model_inputs import build_example_inputs
 from audit_pipeline.statistics.roc import Bools
 from audit_pipeline.statistics.score_columns import relabel_for_comparison
 from audit_pipeline.store import store

@@ -21,6 +21,7 @@ from audit_pipeline.benchmarks.config import (
     move_reference_day,
     utc_today,
 )
+from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs
 from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -37,7 +38,6 @@ from audit_pipeline.pipeline.registry import BENCHMARK_STAGES, MODEL_STAGES, PAI
 from audit_pipeline.pipeline.stage import BENCHMARK, FETCHED_AGAIN, PAIR, Product, StageJob
 from audit_pipeline.pipeline.workspace_state import Scope, WorkspaceState
 from audit_pipeline.scoring.backends import Endpoints
-from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
 from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.tables import OPTIONAL_KINDS, Pair

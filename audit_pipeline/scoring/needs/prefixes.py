@@ -11,11 +11,11 @@ from functools import cache, cached_property, partial, reduce
 from typing import ClassVar
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.detector_inputs import Float32s, UnmetNeed
 from audit_pipeline.detectors.recall import JOINS, PrefixedLogProbs
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.scoring.model_inputs import build_benchmark_inputs
 from audit_pipeline.scoring.needs import provider
 from audit_pipeline.scoring.prefix_shots import MEMBERS, NON_MEMBERS, Shots, Side, collect_benchmark_shots
 from audit_pipeline.tables import text_sha256

@@ -111,7 +111,8 @@ def build_example_inputs(examples: pa.Table, model: TokenizedModel) -> ModelInpu
             try:
                 texts[index], spans[index] = _render(messages, part, render)
             except UnusableRowError as error:
-                texts[index], spans[index] = "", None
+                texts[index] = ""
+                spans[index] = None
                 refusals[example_ids[index]] = str(error)
     return ModelInputs(example_ids, texts, spans, refusals)
 

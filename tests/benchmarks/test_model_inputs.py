@@ -17,12 +17,12 @@ from assets.token_statistics import get_recorded_statistics_inputs, get_statisti
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.conversation_rows import build_conversation_fields
+from audit_pipeline.benchmarks.model_inputs import build_example_inputs
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, execute_removal, find_removal
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline.workspace_state import WorkspaceState
 from audit_pipeline.readers.conversations import Message, ScoredPart
-from audit_pipeline.scoring.model_inputs import build_example_inputs
 from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store.files import read_table
 from audit_pipeline.store.ledger import LineageStep
