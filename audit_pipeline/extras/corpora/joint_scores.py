@@ -183,15 +183,17 @@ def _read_setting(
     """
     pair = Pair(built.name, model)
     all_scores = read(paths, SCORES, pair, label=f"the scores of {pair.partition}", run_id=run.run_id)
-    scores = all_scores.filter(pc.and_(pc.equal(all_scores["detector"], detector), all_scores["is_default"]))
+    default_scores = all_scores.filter(all_scores["is_default"])
+    scores = default_scores.filter(pc.equal(default_scores["detector"], detector))
     reasons: dict[str, str] = {}
     for row in scores.filter(pc.not_equal(scores["status"], "ok")).to_pylist():
         reasons[row["example_id"]] = row["reason"] or row["status"]
     example_ids = built.examples["example_id"]
-    for setting in iterate_settings(scores, example_ids, example_ids, pair):
-        return setting, reasons
-    scored = sorted(pc.unique(all_scores["detector"]).to_pylist())
-    raise DataError(f"{model} has no scores by {detector} on {built.name}; {did_you_mean(detector, scored)}")
+    settings = list(iterate_settings(scores, example_ids, example_ids, pair))
+    if not settings:
+        scored = sorted(pc.unique(default_scores["detector"]).to_pylist())
+        raise DataError(f"{model} has no scores by {detector} on {built.name}; {did_you_mean(detector, scored)}")
+    return settings[0], reasons
 
 
 def _require_same_weights(items_run: Entry, members_run: Entry, pair: Pair, members: str) -> None:
