@@ -284,9 +284,10 @@ def _describe_shortest_lists(clean_list: JointCleanList) -> str:
 def _use_list(
     built: BuiltBenchmark, table: pa.Table, is_known: Bools, results: Path | None, clean: Path | None
 ) -> None:
-    """Print the accuracy by verdict and write the positions of the clean items, as for verdicts by a corpus.
+    """Print the accuracy by verdict, and write the positions of the clean items, as ``items`` does without --joint.
 
-    An item is clean if the list of Benjamini-Hochberg has it, and contaminated if it is known to be.
+    The verdict of an item is *clean* if ``clean_bh`` lists it, *contaminated* if it is known to be contaminated, and
+    otherwise *unknown*.
     """
     task = str(built.manifest["family"])
     matched = None

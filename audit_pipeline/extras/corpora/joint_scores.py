@@ -234,9 +234,10 @@ def _select_members(examples: pa.Table, setting: ScoredSetting) -> ScoredTexts:
 
 
 def find_known_items(built: BuiltBenchmark, model_scores: Sequence[ModelScores]) -> list[str | None]:
-    """Return for each item why it is known to be contaminated, or None. These items are not tested.
+    """Return for each item the reason why it is known to be contaminated, or None.
 
-    Such an item has the text of a labelled member, of the benchmark itself or of a benchmark of calibration items.
+    An item is known to be contaminated if its text is the text of a labelled member. The member may belong to the
+    benchmark of the items or to a benchmark of calibration items.
     """
     benchmarks = {built.name: built}
     for scored in model_scores:
