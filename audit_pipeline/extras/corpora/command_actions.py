@@ -410,6 +410,8 @@ def print_items(judged: Sequence[item_verdicts.BenchmarkItem]) -> None:
         )
     if counts["contaminated"]:
         record_exit_state("contaminated")
+    if shown:
+        record_exit_state("not-clean")
     listed = ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in item_verdicts.VERDICTS if counts[verdict])
     console.print_result(
         f"{len(judged):,} items: {listed}", counts={verdict: counts[verdict] for verdict in item_verdicts.VERDICTS}

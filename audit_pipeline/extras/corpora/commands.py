@@ -186,7 +186,7 @@ def _open_search(
     type=shared_options.FILE,
     help="Write the clean items to this .json file, in the format of --samples of lm-evaluation-harness.",
 )
-@shared_options.fail_on_option("contaminated")
+@shared_options.fail_on_option("contaminated", "not-clean")
 @shared_options.table_output_options
 def items(
     benchmark: str | None,
@@ -213,14 +213,19 @@ def items(
     """
     if (benchmark is None) == (texts is None):
         raise click.UsageError("Give either --benchmark NAME or --texts FILE.")
+    if texts is None and (text_column is not None or answer_column is not None or id_column is not None):
+        raise click.UsageError("--text-column, --answer-column and --id-column require --texts.")
     if joint:
         if benchmark is None or model is None or corpus is not None:
             raise click.UsageError("--joint requires --benchmark and --model, and uses no --corpus.")
+        models = resolve_models_option(model)
+        if not models:
+            raise click.UsageError(f"--model '{model}' names no model. Name the audited models, separated by commas.")
         from audit_pipeline.extras.corpora.command_joint import print_joint_list
 
         print_joint_list(
             benchmark,
-            resolve_models_option(model),
+            models,
             members,
             detector=detector,
             rate=rate or _DEFAULT_RATE,
@@ -244,8 +249,6 @@ def items(
         file = command_actions.ItemsFile(texts, text_column, answer_column, id_column)
         command_actions.print_verdicts_of_file(file, _open_search(corpus))
         return
-    if text_column is not None or answer_column is not None or id_column is not None:
-        raise click.UsageError("--text-column, --answer-column and --id-column require --texts.")
     from audit_pipeline.extras.corpora.command_actions import print_verdicts_of_benchmark
 
     print_verdicts_of_benchmark(str(benchmark), corpus, model, results, clean)

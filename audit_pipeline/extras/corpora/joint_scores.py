@@ -19,6 +19,7 @@ from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.statistics.score_columns import ScoredSetting, iterate_settings
 from audit_pipeline.statistics.thresholds import ScoredTexts, compute_sampling_keys
 from audit_pipeline.store.ledger import has_entries, read_latest_run
+from audit_pipeline.store.ledger_records import Entry
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read
 from audit_pipeline.tables import EXAMPLES, MEMBER, PAIR_ANSWERS, RANKED_AMONG_ALL, SCORES, Pair
@@ -109,10 +110,13 @@ def read_model_scores(
         )
     if detector is None:
         detector = _read_headline_detector(paths, Pair(built.name, model))
-    setting, reasons = _read_setting(paths, built, model, detector)
+    run = _find_run(paths, built, model)
+    setting, reasons = _read_setting(paths, built, run, model, detector)
     calibration = setting
     if members.name != built.name:
-        calibration, _ = _read_setting(paths, members, model, detector)
+        members_run = _find_run(paths, members, model)
+        calibration, _ = _read_setting(paths, members, members_run, model, detector)
+        _require_same_weights(run, members_run, Pair(built.name, model), members.name)
         _require_comparable(setting, calibration, model, members.name)
     texts = _select_members(members.examples, calibration)
     if not len(texts):
@@ -152,12 +156,11 @@ def _format_audit_command(pair: Pair) -> str:
     return f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
 
 
-def _read_setting(
-    paths: DataPaths, built: BuiltBenchmark, model: str, detector: str
-) -> tuple[ScoredSetting, dict[str, str]]:
-    """Return a model's latest scores by a detector at its default setting, and the reasons of missing scores.
+def _find_run(paths: DataPaths, built: BuiltBenchmark, model: str) -> Entry:
+    """Return the ledger entry of a model's latest scores.
 
-    The reasons are by example_id.
+    Raises:
+        DataError: If the model has no scores of this build of the benchmark.
     """
     pair = Pair(built.name, model)
     if not has_entries(paths, SCORES, pair):
@@ -168,16 +171,40 @@ def _read_setting(
             f"the scores of {model} on {built.name} were computed for an earlier build of the benchmark. Compute them "
             f"again: {_format_audit_command(pair)}"
         )
+    return run
+
+
+def _read_setting(
+    paths: DataPaths, built: BuiltBenchmark, run: Entry, model: str, detector: str
+) -> tuple[ScoredSetting, dict[str, str]]:
+    """Return the scores of a run by a detector at its default setting, and the reasons of missing scores.
+
+    The reasons are by example_id.
+    """
+    pair = Pair(built.name, model)
     all_scores = read(paths, SCORES, pair, label=f"the scores of {pair.partition}", run_id=run.run_id)
-    scores = all_scores.filter(pc.and_(pc.equal(all_scores["detector"], detector), all_scores["is_default"]))
+    default_scores = all_scores.filter(all_scores["is_default"])
+    scores = default_scores.filter(pc.equal(default_scores["detector"], detector))
     reasons: dict[str, str] = {}
     for row in scores.filter(pc.not_equal(scores["status"], "ok")).to_pylist():
         reasons[row["example_id"]] = row["reason"] or row["status"]
     example_ids = built.examples["example_id"]
-    for setting in iterate_settings(scores, example_ids, example_ids, pair):
-        return setting, reasons
-    scored = sorted(pc.unique(all_scores["detector"]).to_pylist())
-    raise DataError(f"{model} has no scores by {detector} on {built.name}; {did_you_mean(detector, scored)}")
+    settings = list(iterate_settings(scores, example_ids, example_ids, pair))
+    if not settings:
+        scored = sorted(pc.unique(default_scores["detector"]).to_pylist())
+        raise DataError(f"{model} has no scores by {detector} on {built.name}; {did_you_mean(detector, scored)}")
+    return settings[0], reasons
+
+
+def _require_same_weights(items_run: Entry, members_run: Entry, pair: Pair, members: str) -> None:
+    """Raise DataError if the items and the calibration items were scored with different weights or tokenizers."""
+    weights = (items_run.model_fingerprint, items_run.tokenizer_fingerprint)
+    if weights != (members_run.model_fingerprint, members_run.tokenizer_fingerprint):
+        raise DataError(
+            f"{pair.model} was scored with other weights or another tokenizer on {members} than on {pair.benchmark}, "
+            "so the scores cannot be ranked together. Audit the model again on both: "
+            f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark},{members}"
+        )
 
 
 def _require_comparable(items: ScoredSetting, calibration: ScoredSetting, model: str, members: str) -> None:
@@ -207,11 +234,14 @@ def _select_members(examples: pa.Table, setting: ScoredSetting) -> ScoredTexts:
 
 
 def find_known_items(built: BuiltBenchmark, model_scores: Sequence[ModelScores]) -> list[str | None]:
-    """Return for each item why it is known to be contaminated, or None. These items are not tested.
+    """Return for each item the reason why it is known to be contaminated, or None.
 
-    Such an item has the text of a labelled member, of the benchmark itself or of a benchmark of calibration items.
+    An item is known to be contaminated if its text is the text of a labelled member. The member may belong to the
+    benchmark of the items or to a benchmark of calibration items.
     """
-    benchmarks = {built.name: built} | {one.members.name: one.members for one in model_scores}
+    benchmarks = {built.name: built}
+    for scored in model_scores:
+        benchmarks[scored.members.name] = scored.members
     benchmark_of_text: dict[str, str] = {}
     for name, benchmark in benchmarks.items():
         members = benchmark.examples.filter(pc.equal(benchmark.examples["label"], MEMBER))

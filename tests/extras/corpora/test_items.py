@@ -326,6 +326,7 @@ def test_the_items_of_a_test_set_are_listed_and_counted(built: Workspace) -> Non
     assert (first["document_id"], first["covered"], first["documents"]) == ("trees:T/ash1", 1.0, 1)
     failed = built.run("items", "--benchmark", "trees", "--json", "--fail-on", "contaminated")
     assert (failed.exit_code, json.loads(failed.stdout)["counts"]) == (1, document["counts"]), "after all of it"
+    assert built.run("items", "--benchmark", "trees", "--fail-on", "not-clean").exit_code == 1
     assert first["first_place"] == "http://x/0, character 0"
 
 
@@ -457,6 +458,20 @@ def test_items_have_their_own_ids_if_all_ids_are_unique(ids: list[object], names
     if names[0] != str(ids[0]):
         with pytest.raises(DataError, match=r"The 2 texts have only \d different ids"):
             choose_row_names(rows, "id", required=True)
+
+
+def test_the_exit_code_is_1_if_an_item_is_not_clean(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("nothing of the kind")
+    clean = {"text": "Who keeps the lamp of the old harbour lit?", "answer": "Nobody since the great storm"}
+    command = ["items", "--corpus", str(corpus), "--fail-on"]
+    file = write_rows(tmp_path / "clean.jsonl", [clean])
+    assert CliRunner().invoke(main, [*command, "not-clean", "--texts", str(file)]).exit_code == 0
+    file = write_rows(tmp_path / "short.jsonl", [clean, {"text": "Who?", "answer": "Me"}])
+    unknown = CliRunner().invoke(main, [*command, "not-clean", "--texts", str(file)])
+    assert unknown.exit_code == 1
+    assert "2 items: 1 clean, 1 unknown" in unknown.stdout
+    assert CliRunner().invoke(main, [*command, "contaminated", "--texts", str(file)]).exit_code == 0
 
 
 def test_a_missing_column_of_a_file_of_items_is_named(tmp_path: Path) -> None:

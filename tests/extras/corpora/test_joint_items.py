@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -21,6 +23,7 @@ from transformers import AutoModelForCausalLM
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.extras.corpora.joint_scores import assign_members
+from audit_pipeline.pipeline.publication import build_warehouse
 from audit_pipeline.store import store
 from audit_pipeline.store.files import table_from_rows
 from audit_pipeline.store.ledger import LineageStep
@@ -263,12 +266,121 @@ def test_the_control_model_that_did_not_read_the_members_is_refused(quiz: Worksp
     assert wrong.startswith("twin has no calibration items: it is the control model")
 
 
+def build_pool(quiz: Workspace, *items: str) -> None:
+    """Build the benchmark ``pool``: 30 members, and copies of items of the quiz as members. The model b has read it."""
+    rows: list[dict[str, object]] = [{"id": "new", "text": made_text("new", 8), "label": None}]
+    for name in (*(f"p{number}" for number in range(30)), *items):
+        rows.append({"id": name, "text": made_text(name, 8), "label": 1})
+    build_rows(quiz, "pool", rows)
+    store_scores(quiz, "b", "pool", {str(row["id"]): 30.0 for row in rows})
+
+
+def test_the_exit_code_is_1_if_an_item_is_not_listed(quiz: Workspace) -> None:
+    document = answered(quiz.run(*JOINT, "--fail-on", "not-clean", "--json"), code=1)
+    assert document["joint"]["clean_bh"] == 7
+    # All ten items are listed by the scores of a alone. The 39 calibration items do not count.
+    only_a = ("items", "--joint", "--benchmark", "quiz", "--model", "a", "--fail-on", "not-clean")
+    assert answered(quiz.run(*only_a, "--rate", "0.1", "--json"))["joint"]["clean_bh"] == 10
+    # The item q8 has no score by c. All other items are listed.
+    only_c = ("items", "--joint", "--benchmark", "quiz", "--model", "c", "--fail-on", "not-clean")
+    assert answered(quiz.run(*only_c, "--json"), code=1)["joint"]["clean_bh"] == 9
+
+
+def test_the_exit_code_is_1_if_an_item_is_known_to_be_contaminated(quiz: Workspace) -> None:
+    failing = ("--fail-on", "contaminated")
+    told(quiz.run(*JOINT, *failing))
+    build_pool(quiz)
+    told(quiz.run(*JOINT, "--members", "b=pool", *failing))
+    # The members of the quiz calibrate no model here, so they are items like the others.
+    only_b = ("items", "--joint", "--benchmark", "quiz", "--model", "b", "--members", "pool")
+    assert quiz.run(*only_b, *failing).exit_code == 1
+    build_pool(quiz, "q0")
+    failed = quiz.run(*JOINT, "--members", "b=pool", *failing)
+    assert failed.exit_code == 1
+    assert "Not tested: 40 item(s) known to be contaminated" in failed.stdout
+
+
+def test_a_benchmark_whose_items_are_all_known_is_refused(quiz: Workspace) -> None:
+    build_pool(quiz, *(f"q{number}" for number in range(10)))
+    wrong = error_of(quiz.run(*JOINT, "--members", "b=pool"))
+    assert wrong.startswith("every item of quiz has the text of a labelled member, so no item is left to test.")
+
+
+def test_scores_by_other_weights_are_refused(quiz: Workspace) -> None:
+    build_pool(quiz)
+    built = read_built(quiz.paths, "pool")
+    pair = Pair("pool", "b")
+    scores = store.read(quiz.paths, SCORES, pair, label="scores", run_id="r")
+    store.write(
+        quiz.paths,
+        LineageStep.now("r2", "scores", "1"),
+        SCORES,
+        pair,
+        scores.set_column(scores.schema.get_field_index("run_id"), SCORES.field("run_id"), [["r2"] * len(scores)]),
+        upstream={},
+        benchmark_digest=built.digest,
+        model_fingerprint="other weights",
+    )
+    wrong = error_of(quiz.run(*JOINT, "--members", "b=pool"))
+    assert wrong.startswith("b was scored with other weights or another tokenizer on pool than on quiz")
+    assert wrong.endswith("Audit the model again on both: corpus-audit audit --model b --benchmark quiz,pool")
+
+
+def test_a_detector_without_scores_at_its_default_setting_is_refused(quiz: Workspace) -> None:
+    store_scores(quiz, "a", "quiz", {"q0": 1.0, "m0": 1.0}, parameters='{"k":0.5}', is_default=False)
+    wrong = error_of(quiz.run(*JOINT))
+    assert wrong.startswith("a has no scores by loss on quiz; ")
+    assert "did you mean loss" not in wrong
+
+
+def test_models_whose_names_differ_only_in_case_get_no_file(quiz: Workspace) -> None:
+    quiz.write_models(**{name: {"path": str(quiz.root / name)} for name in (*NAMES, "A")})
+    command = ("items", "--joint", "--benchmark", "quiz", "--model", "a,A", "--out", quiz.root / "joint.parquet")
+    assert error_of(quiz.run(*command)).startswith("the names of a and A differ only in case, so --out cannot")
+
+
+def test_the_items_are_written_even_if_none_is_clean(quiz: Workspace) -> None:
+    high = {f"m{number}": 1.0 for number in range(N_MEMBERS)}
+    high |= {f"q{number}": 9.0 for number in range(10)}
+    store_scores(quiz, "c", "quiz", high)
+    out = quiz.root / "joint.parquet"
+    refused = quiz.run(*JOINT, "--out", out, "--clean", quiz.root / "clean.json")
+    assert refused.exit_code == 2
+    assert "no item is clean, so --clean wrote no file" in refused.stderr
+    assert not any(row["clean_bh"] for row in pq.read_table(out).to_pylist())
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "overlap.md"
+
+
+def test_the_documented_queries_of_the_file_return_rows(quiz: Workspace) -> None:
+    told(quiz.run(*JOINT, "--out", quiz.root / "joint.parquet"))
+    build_warehouse(quiz.paths, config=quiz.config)
+    section = PAGE.read_text("utf-8").partition("**The file in SQL.**")[2].partition("**Measured.**")[0]
+    [block] = re.findall(r"^```sql\n(.+?)^```$", section, re.MULTILINE | re.DOTALL)
+    attach, *queries = [statement.strip() for statement in block.split(";") if statement.strip()]
+    quiz.monkeypatch.chdir(quiz.root)
+    with duckdb.connect() as connection:
+        connection.execute(attach)
+        counted, decisive, listed = [connection.sql(query).fetchall() for query in queries]
+    assert dict(counted) == {
+        "listed": 7,
+        "not listed": 2,
+        "known to be contaminated: a labelled member of quiz": 39,
+        "no score by c (too short)": 1,
+    }
+    assert decisive == [("quiz:q9", "p_value_a", 2 / 40), ("quiz:q7", "p_value_b", 21 / 40)]
+    assert [excerpt for _, excerpt in sorted(listed)] == [made_text(f"q{number}", 8) for number in range(7)]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--joint", "--benchmark", "quiz"], "--joint requires --benchmark and --model"),
         (["--joint", "--texts", "quiz.jsonl", "--model", "a"], "--joint requires --benchmark and --model"),
         (["--joint", "--benchmark", "quiz", "--model", "a", "--corpus", "c"], "uses no --corpus"),
+        (["--joint", "--benchmark", "quiz", "--model", "a", "--id-column", "id"], "--id-column require --texts"),
+        (["--joint", "--benchmark", "quiz", "--model", ","], "--model ',' names no model"),
         (["--benchmark", "quiz", "--rate", "0.1"], "--members, --detector, --rate and --out require --joint"),
     ],
 )
