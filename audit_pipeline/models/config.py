@@ -415,13 +415,15 @@ def resolve_models(name_or_path: str, models: Entries[ModelEntry]) -> Sequence[M
 
     Raises:
         ConfigError: If :func:`resolve_model` raises it.
-        ModelError: If :func:`resolve_model` raises it.
+        ModelError: If no name is given, or if :func:`resolve_model` raises it.
     """
     if "," in name_or_path and not os.path.exists(os.path.expanduser(name_or_path)):
         entries_by_name: dict[str, ModelEntry] = {}
         for part in split_names(name_or_path):
             for entry in resolve_models(part, models):
                 entries_by_name[entry.name] = entry
+        if not entries_by_name:
+            raise ModelError(f"'{name_or_path}' names no model. Name the models, separated by commas.")
         return list(entries_by_name.values())
     return _list_checkpoints(name_or_path, models) or [resolve_model(name_or_path, models)]
 

@@ -110,6 +110,8 @@ def test_paths_and_hub_ids_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "a,b").mkdir()
     assert [entry.name for entry in resolve_models(f"taken, {tmp_path}", MODELS)] == ["taken", str(tmp_path.resolve())]
     assert [entry.path for entry in resolve_models(str(tmp_path / "a,b"), MODELS)] == [(tmp_path / "a,b").resolve()]
+    with pytest.raises(ModelError, match="',' names no model"):
+        resolve_models(",", MODELS)
     (tmp_path / "a\nb").mkdir()
     with pytest.raises(ModelError, match="control characters"):
         resolve_model(str(tmp_path / "a\nb"), MODELS)

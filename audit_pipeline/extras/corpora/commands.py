@@ -218,14 +218,11 @@ def items(
     if joint:
         if benchmark is None or model is None or corpus is not None:
             raise click.UsageError("--joint requires --benchmark and --model, and uses no --corpus.")
-        models = resolve_models_option(model)
-        if not models:
-            raise click.UsageError(f"--model '{model}' names no model. Name the audited models, separated by commas.")
         from audit_pipeline.extras.corpora.command_joint import print_joint_list
 
         print_joint_list(
             benchmark,
-            models,
+            resolve_models_option(model),
             members,
             detector=detector,
             rate=rate or _DEFAULT_RATE,

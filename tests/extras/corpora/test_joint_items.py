@@ -380,7 +380,6 @@ def test_the_documented_queries_of_the_file_return_rows(quiz: Workspace) -> None
         (["--joint", "--texts", "quiz.jsonl", "--model", "a"], "--joint requires --benchmark and --model"),
         (["--joint", "--benchmark", "quiz", "--model", "a", "--corpus", "c"], "uses no --corpus"),
         (["--joint", "--benchmark", "quiz", "--model", "a", "--id-column", "id"], "--id-column require --texts"),
-        (["--joint", "--benchmark", "quiz", "--model", ","], "--model ',' names no model"),
         (["--benchmark", "quiz", "--rate", "0.1"], "--members, --detector, --rate and --out require --joint"),
     ],
 )
