@@ -42,6 +42,8 @@ def scores(run: stage.StageRun) -> stage.StageResult:
     token statistics, so no model is run. The scores of earlier audits are kept.
     """
     report = score_and_store_pair(run.pair, run.models.tokenized(run.pair.model, run.paths), run.paths, run.step())
+    if report.refusals is not None:
+        run.log.warning(f"{run.pair.partition}: {report.refusals}")
     failed = report.by_status.get("failed", 0)
     values: dict[str, object] = {f"scores {status}": count for status, count in sorted(report.by_status.items())}
     values["data_version"] = report.data_version

@@ -55,6 +55,11 @@ class LabelledText:
     scored_part: ScoredPart | None = None
     split: Split | None = None
 
+    @property
+    def content(self) -> str:
+        """Return the content that distinguishes the text from others: the messages of a conversation, or the text."""
+        return self.messages or self.text
+
     @classmethod
     def from_row(cls, row: Mapping[str, Any], text: str, label: int | None, split: Split | None = None) -> LabelledText:
         """Build a labelled text with the ids, date and language of a document, or of a row with the same columns."""
@@ -139,7 +144,7 @@ def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run
         # Builders of exact lengths have counted the words. Segmentation is slow, so it is not repeated.
         n_words = spec.length if spec.has_exact_length else len(split_words(text.text))
         row = {
-            "example_id": example_id(spec.name, text.document_id, text.text),
+            "example_id": example_id(spec.name, text.document_id, text.content),
             "benchmark": spec.name,
             "document_id": text.document_id,
             "text": text.text,

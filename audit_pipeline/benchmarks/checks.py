@@ -106,20 +106,25 @@ def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember
 
 
 def check_no_text_on_both_sides(examples: pa.Table) -> BenchmarkCheck:
-    """Check that no text has two different labels. An unknown label counts as a label."""
+    """Check that no text and no conversation has two different labels. An unknown label counts as a label."""
     labels: dict[str, set[int | None]] = defaultdict(set)
-    for row in examples.select(["text", "label"]).to_pylist():
-        labels[row["text"]].add(row["label"])
-    offenders = _find_offender_ids(examples, lambda row: len(labels[row["text"]]) > 1)
+    for row in examples.select(["text", "messages", "label"]).to_pylist():
+        labels[_get_content(row)].add(row["label"])
+    offenders = _find_offender_ids(examples, lambda row: len(labels[_get_content(row)]) > 1)
     counts = {"texts on both sides": sum(len(labels_of_text) > 1 for labels_of_text in labels.values())}
     return _build_result("no_text_on_both_sides", "no text is on both sides", counts, offenders)
 
 
+def _get_content(row: Mapping[str, Any]) -> str:
+    """Return the messages of a conversation, because different conversations may have the same answer, or the text."""
+    return str(row["messages"] or row["text"])
+
+
 def check_no_text_twice(examples: pa.Table) -> BenchmarkCheck:
-    """Check that no text and no example id occurs twice."""
-    texts = Counter(examples.column("text").to_pylist())
+    """Check that no text, no conversation and no example id occurs twice."""
+    texts = Counter(map(_get_content, examples.select(["text", "messages"]).to_pylist()))
     ids = Counter(examples.column("example_id").to_pylist())
-    offenders = _find_offender_ids(examples, lambda row: texts[row["text"]] > 1 or ids[row["example_id"]] > 1)
+    offenders = _find_offender_ids(examples, lambda row: texts[_get_content(row)] > 1 or ids[row["example_id"]] > 1)
     counts = {"rows too many": examples.num_rows - min(len(texts), len(ids))}
     return _build_result("no_text_twice", "every text and every example id occurs once", counts, offenders)
 
@@ -229,5 +234,5 @@ def _build_result(
 
 
 def _find_offender_ids(examples: pa.Table, is_wrong: Callable[[Mapping[str, Any]], bool]) -> list[str]:
-    columns = ["example_id", "text", "label", "words"]
+    columns = ["example_id", "text", "messages", "label", "words"]
     return [row["example_id"] for row in examples.select(columns).to_pylist() if is_wrong(row)]

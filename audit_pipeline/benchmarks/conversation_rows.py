@@ -37,9 +37,10 @@ def read_conversation_fields(row: Row, part: ScoredPart) -> dict[str, Any]:
     Raises:
         UnusableRowError: If the row has no conversation, or if a message is unusable.
     """
-    columns = find_conversation_columns(tuple(row.values))
+    filled_columns = [name for name, value in row.values.items() if value is not None]
+    columns = find_conversation_columns(filled_columns)
     if columns is None:
-        raise UnusableRowError(f"contains no conversation, which needs the columns {CONVERSATION_COLUMNS}")
+        raise UnusableRowError(f"has no conversation. Required columns: {CONVERSATION_COLUMNS}")
     return build_conversation_fields(read_conversation(row.values, columns), part)
 
 
@@ -60,6 +61,11 @@ def build_conversation_fields(messages: Sequence[Message], part: ScoredPart) -> 
         "messages": json.dumps([message._asdict() for message in messages], ensure_ascii=False),
         "scored_part": part,
     }
+
+
+def render_without_system(stored: str) -> str:
+    """Return the plain form of an example's messages without those of the system."""
+    return render_plainly([message for message in parse_messages(stored) if message.role != "system"]).text
 
 
 def parse_messages(stored: str) -> list[Message]:

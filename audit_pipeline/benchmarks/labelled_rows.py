@@ -10,6 +10,7 @@ from typing import Any
 
 from audit_pipeline.benchmarks import builder_interface
 from audit_pipeline.benchmarks.builder_interface import UNDATED, BuilderInputs, DrawnExamples, LabelledText, Provenance
+from audit_pipeline.benchmarks.conversation_rows import render_without_system
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings, Where
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, WordUnit, get_word_unit
@@ -308,19 +309,32 @@ def _drop_conflicting_texts(
     """Return the texts that are on one side only, in order, and the rows of the other texts.
 
     If chance decides the labels, claims assume that the sides differ in nothing else. So near-duplicates on both sides
-    are dropped, too.
+    are dropped, too. A conversation is compared without the messages of the system.
     """
     threshold = 1.0
     if spec.design in _CHANCE_DESIGNS:
         threshold = spec.settings.near_duplicate_threshold
-    texts = []
+    whole_texts = []
+    answers = []
     labels = []
     for _, text in rows_with_texts:
-        texts.append(f"{text.context or ''}{text.text}")
+        if text.messages is None:
+            whole_texts.append(f"{text.context or ''}{text.text}")
+            answers.append(whole_texts[-1])
+        else:
+            # Conversations often share the message of the system, and short answers.
+            whole_texts.append(render_without_system(text.messages))
+            answers.append(text.text)
         labels.append(text.label)
-    on_both_sides = set(
-        find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split, reader.build_key)
-    )
+    no_digests = [""] * len(labels)
+
+    def find_shared(texts: Sequence[str]) -> set[int]:
+        return set(find_texts_on_both_sides(texts, no_digests, labels, threshold, unit.split, reader.build_key))
+
+    on_both_sides = find_shared(whole_texts)
+    if answers != whole_texts:
+        # Two conversations are nearly equal if this is true of their answers, too.
+        on_both_sides &= find_shared(answers)
     usable: list[LabelledText] = []
     skipped: list[Skipped] = []
     for index, (row, text) in enumerate(rows_with_texts):
@@ -397,16 +411,19 @@ def _build_labelled_text(
     if reader.max_words is not None and len(words) > reader.max_words:
         raise UnusableRowError(f"has {len(words)} words, more than {reader.max_words}")
     label = reader.read_label(row)
-    if settings.id_column is None:
+    fields: dict[str, Any] = {"collection": spec.family, "language": settings.language}
+    if reader.read_assignment is not None:
+        fields |= reader.read_assignment(row)
+    if settings.id_column is None and fields.get("messages") is not None:
+        # Conversations often share their beginning, such as the message of the system.
+        document = text_sha256(fields["messages"])[:16]
+    elif settings.id_column is None:
         document = text_sha256(unit.join(words[: reader.beginning]))[:16]
     else:
         document = _parse_name_column(row, settings.id_column)
     group = document
     if isinstance(settings, GroupedRowsSettings) and settings.group_column is not None:
         group = _parse_name_column(row, settings.group_column)
-    fields: dict[str, Any] = {"collection": spec.family, "language": settings.language}
-    if reader.read_assignment is not None:
-        fields |= reader.read_assignment(row)
     return LabelledText(
         document_id=f"{spec.family}:{document}",
         group=f"{spec.family}:{group}",

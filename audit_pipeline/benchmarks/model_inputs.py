@@ -62,17 +62,12 @@ class ModelInputs:
         """Return the distinct texts in order, without refused conversations."""
         return [text for text in dict.fromkeys(self.texts) if text]
 
-    def require_texts(self) -> None:
-        """Check that the template accepts at least one conversation.
-
-        Raises:
-            DataError: If it accepts none.
-        """
-        if self.refusals and not self.distinct_texts:
-            first_id, reason = next(iter(self.refusals.items()))
-            raise DataError(
-                f"none of the {len(self.texts):,} conversations can be used. The first is {first_id}: {reason}"
-            )
+    def describe_refusals(self) -> str | None:
+        """Return the number of refused conversations and the first reason, or None if there are none."""
+        if not self.refusals:
+            return None
+        first_id, reason = next(iter(self.refusals.items()))
+        return f"{len(self.refusals):,} of {len(self.texts):,} texts have no score. The first is {first_id}: {reason}"
 
 
 def build_benchmark_inputs(benchmark: BuiltBenchmark, model: TokenizedModel) -> ModelInputs:
@@ -83,7 +78,11 @@ def build_benchmark_inputs(benchmark: BuiltBenchmark, model: TokenizedModel) -> 
         ModelError: If the chat template cannot be read or is not valid.
     """
     inputs = build_example_inputs(benchmark.examples, model)
-    inputs.require_texts()
+    if not inputs.distinct_texts:
+        raise DataError(
+            f"{model.entry.name} cannot be audited on {benchmark.name}: {inputs.describe_refusals()}. Audit a model "
+            "with another chat template, or change the conversations."
+        )
     return inputs
 
 

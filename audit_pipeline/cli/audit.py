@@ -219,15 +219,15 @@ def _count_reference_tokens(
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan
 
+    texts: list[str] = []
     try:
         reference = load_reference_model(model, paths)
+        if reference is None or reference.entry.host.is_here:
+            return []
+        for name in benchmarks:
+            texts += build_benchmark_inputs(read_built(paths, name), model).distinct_texts
     except AuditError as error:
-        console.print_message(f"the reference model cannot be loaded, so its tokens are not counted: {error}")
+        console.print_message(f"the tokens of the reference model are not counted: {error}")
         return []
-    if reference is None or reference.entry.host.is_here:
-        return []
-    texts: list[str] = []
-    for name in benchmarks:
-        texts += build_benchmark_inputs(read_built(paths, name), model).distinct_texts
     planned = plan(reference, texts, paths)
     return [(reference, planned.tokens_to_run + planned.passes)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeGuard
 
@@ -103,7 +104,7 @@ def read_conversation(values: Mapping[str, object], columns: Sequence[str]) -> l
     if len(columns) == 1:
         return _read_messages(values.get(columns[0]), columns[0])
     question, answer = columns
-    answers = values.get(answer)
+    answers = _parse_list(values.get(answer))
     if _is_list_of_messages(answers):
         turns = _read_messages(answers, answer)
     else:
@@ -117,10 +118,28 @@ def _is_list_of_messages(value: object) -> TypeGuard[Sequence[Mapping[str, objec
     return bool(value) and all(isinstance(message, Mapping) and "role" in message for message in value)
 
 
+def _parse_list(value: object) -> object:
+    """Return the list of messages that a string contains as JSON, or the value itself."""
+    if isinstance(value, str) and value.startswith("["):
+        with suppress(ValueError, RecursionError):
+            parsed = json.loads(value)
+            if _is_list_of_messages(parsed):
+                return parsed
+    return value
+
+
 def _read_prompt(value: object, column: str) -> list[Message]:
+    value = _parse_list(value)
     if not _is_list_of_messages(value):
         return [Message("user", _read_content(value, f"column '{column}'"))]
-    return [_read_message(message, number, column) for number, message in enumerate(value, start=1)]
+    messages = [_read_message(message, number, column) for number, message in enumerate(value, start=1)]
+    if any(message.role == ASSISTANT for message in messages):
+        # These answers are not part of what a trainer of TRL optimises.
+        raise UnusableRowError(
+            f"column '{column}' contains an answer. Put the whole conversation into the column messages, and score its "
+            "last answer"
+        )
+    return messages
 
 
 def _read_messages(value: object, column: str) -> list[Message]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,10 @@ import pyarrow.compute as pc
 from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.model_inputs import ModelInputs, build_benchmark_inputs, build_template_upstream
-from audit_pipeline.detectors.detector_inputs import Spans, StatisticsIndex, TextStatistics, take_ranges
+from audit_pipeline.detectors.detector_inputs import Spans, StatisticsIndex, TextStatistics
 from audit_pipeline.detectors.min_k import compute_z_scores, count_selected
 from audit_pipeline.detectors.registry import PLUGIN_PACKAGES, mark_defaults, select_detectors
-from audit_pipeline.errors import AuditError, DataError, TransientError, UnansweredError
+from audit_pipeline.errors import AuditError, DataError, ModelError, TransientError, UnansweredError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
 from audit_pipeline.statistics.evaluate_options import PREFERRED, choose_headline_detector
@@ -113,17 +114,9 @@ def build_highlights(
         k = float(json.loads(row["parameters"]).get("k", 1.0)) if detector != "loss" else 1.0
         token_scores = _compute_token_scores(statistics, detector)
         counted = mark_lowest_tokens(token_scores, k)
-        start = 0
-        if scored_spans is not None:
-            start = scored_spans[0][0]
-        # The cached positions count from the start of the whole text. They are converted to positions after the start
-        # of the first scored part.
         token_spans = spans_by_text[tables.text_sha256(text)]
-        first_scored = len(token_spans["char_start"]) - len(statistics)
-        ranges = statistics.token_ranges or ((first_scored, first_scored + len(statistics)),)
-        starts = np.maximum(take_ranges(token_spans["char_start"], ranges) - start, 0).tolist()
-        ends = np.maximum(take_ranges(token_spans["char_end"], ranges) - start, 0).tolist()
-        excerpt = select_excerpt(text[start:], list(zip(starts, ends, strict=True)), counted)
+        spans = _locate_in_scored_text(token_spans, scored_spans or [(0, len(text))], statistics.token_ranges)
+        excerpt = select_excerpt(statistics.text, spans, counted)
         tokens = np.array(excerpt.tokens, dtype=np.int64)
         rows.append(
             {
@@ -162,6 +155,31 @@ def _state_refusals(scores: pa.Table, refusals: Mapping[str, str]) -> pa.Table:
     for name, values in columns.items():
         scores = scores.set_column(scores.column_names.index(name), scores.field(name), values)
     return scores
+
+
+def _locate_in_scored_text(
+    token_spans: Mapping[str, npt.NDArray[Any]],
+    scored_spans: Spans,
+    token_ranges: Sequence[tuple[int, int]] | None,
+) -> list[tuple[int, int]]:
+    """Return the start and end of each scored token, in characters of the scored parts joined together.
+
+    Args:
+        token_spans: The columns char_start and char_end of all tokens, in characters of the text that the model read.
+        scored_spans: The scored parts of this text.
+        token_ranges: The tokens of each part, or None if all tokens are scored.
+    """
+    located: list[tuple[int, int]] = []
+    offset = 0
+    ranges: Sequence[tuple[int, int] | None] = token_ranges or [None]
+    for (start, end), tokens in zip(scored_spans, ranges, strict=True):
+        selected = slice(None) if tokens is None else slice(*tokens)
+        # A token that crosses the border of a part is cut at the border.
+        starts = np.clip(token_spans["char_start"][selected], start, end) - start + offset
+        ends = np.clip(token_spans["char_end"][selected], start, end) - start + offset
+        located += zip(starts.tolist(), ends.tolist(), strict=True)
+        offset += end - start
+    return located
 
 
 def _compute_token_scores(statistics: TextStatistics, detector: str) -> npt.NDArray[np.float64]:
@@ -248,7 +266,8 @@ def run_other_models(
         if session.runs_other_models:
             texts: list[str] = []
             for pair in pairs:
-                with suppress(DataError):
+                # The own run of the pair reports the reason.
+                with suppress(DataError, ModelError):
                     benchmark = _read_auditable_benchmark(pair, model, paths)
                     texts += build_benchmark_inputs(benchmark, model).distinct_texts
             session.run_other_models(texts, backend_of, on_progress=on_progress)
@@ -325,12 +344,14 @@ class ScoreReport:
         by_status: Number of rows by status.
         reasons: Number of rows without a score, by reason.
         data_version: The data version of the written table.
+        refusals: The number of conversations that the chat template refuses, with the first reason, or None.
     """
 
     rows: int
     by_status: Mapping[str, int]
     reasons: Mapping[str, int]
     data_version: str
+    refusals: str | None = None
 
 
 def score_and_store_pair(pair: tables.Pair, model: TokenizedModel, paths: DataPaths, step: LineageStep) -> ScoreReport:
@@ -368,4 +389,5 @@ def score_and_store_pair(pair: tables.Pair, model: TokenizedModel, paths: DataPa
     scores_upstream = {**upstream, **session.upstream}
     store.write(paths, step, tables.SCORES, pair, table, data_version=version, upstream=scores_upstream, **origin)
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-    return ScoreReport(len(table), Counter(table.column("status").to_pylist()), reasons, version)
+    statuses = Counter(table.column("status").to_pylist())
+    return ScoreReport(len(table), statuses, reasons, version, inputs.describe_refusals())

@@ -68,7 +68,11 @@ EXAMPLES = Table(
     text_columns=("context", "text"),
     manifest=DataPaths.benchmark_manifest,
     columns=(
-        string("example_id", "id of the example: 16 hex digits of the digest of benchmark, document_id and text"),
+        string(
+            "example_id",
+            "id of the example: 16 hex digits of the digest of benchmark, document_id and text, or messages if it is a "
+            "conversation",
+        ),
         BENCHMARK.with_changes("the benchmark"),
         string("document_id", "document that the text was taken from"),
         string("text", "the audited text", file_only=True),

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_documents import labelled_spec, templated_spec, write_jsonl
+from made_documents import labelled_spec, templated_spec, words_of, write_jsonl
 from made_rows import make_table
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built_benchmark import compute_content_digest, read_built
 from audit_pipeline.benchmarks.publish import export
-from audit_pipeline.readers.conversations import Message
+from audit_pipeline.readers.conversations import CONVERSATION_COLUMNS, Message
 from audit_pipeline.store.paths import DataPaths
 from audit_pipeline.store.store import read
 from audit_pipeline.tables import EXAMPLES, SPLIT_QUALITY
@@ -30,7 +30,8 @@ CHAT = [
 
 def build_labelled(folder: Path, rows: list[dict[str, Any]], **changes: Any) -> Any:
     write_jsonl(folder / "rows.jsonl", rows)
-    spec = labelled_spec(32, path=folder / "rows.jsonl", split=None, label_column=None, exact_words=False, **changes)
+    settings = {"split": None, "label_column": None, "exact_words": False, **changes}
+    spec = labelled_spec(32, path=folder / "rows.jsonl", **settings)
     return build(spec, DataPaths(folder / "data"), "run")
 
 
@@ -62,10 +63,42 @@ def test_rows_may_have_any_form_of_conversation_and_others_are_skipped(tmp_path:
     report = build_labelled(tmp_path, rows, scored_part="response")
     found = [(row["context"], row["text"]) for row in report.examples.to_pylist()]
     assert found == [("Red?\n", "Blue."), ("Green?\n", "Four.")]
-    assert [(row.location, row.reason.split(",")[0]) for row in report.skipped] == [
+    assert [(row.location, row.reason) for row in report.skipped] == [
         ("rows.jsonl:3", "column 'messages' has no message with the role assistant"),
-        ("rows.jsonl:4", "contains no conversation"),
+        ("rows.jsonl:4", f"has no conversation. Required columns: {CONVERSATION_COLUMNS}"),
     ]
+
+
+def test_different_conversations_may_have_the_same_answer(tmp_path: Path) -> None:
+    rows = [{"question": f"Is {number} odd?", "answer": "Yes.", "label": number % 2} for number in range(8)]
+    report = build_labelled(tmp_path, rows, label_column="label", scored_part="response", design="randomised")
+    assert report.examples.num_rows == len(set(report.examples["example_id"].to_pylist())) == 8
+    assert report.failed == ()
+
+
+@pytest.mark.parametrize("part", ["response", "all"])
+def test_a_shared_message_of_the_system_makes_no_conversations_equal(tmp_path: Path, part: str) -> None:
+    system = {"role": "system", "content": words_of("rule", 200)}
+    rows = []
+    for number in range(8):
+        talk = [
+            {"role": "user", "content": words_of(f"q{number}", 6)},
+            {"role": "assistant", "content": words_of(f"a{number}", 6)},
+        ]
+        rows.append({"messages": [system, *talk], "label": number % 2})
+    # This row differs from the first row in one word, and is on the other side.
+    near = [system, rows[0]["messages"][1], {"role": "assistant", "content": f"{words_of('a0', 5)} otherwise"}]
+    rows.append({"messages": near, "label": 1})
+    report = build_labelled(
+        tmp_path,
+        rows,
+        label_column="label",
+        scored_part=part,
+        design="randomised",
+        near_duplicate_threshold=0.3,
+    )
+    assert {row.location for row in report.skipped} == {"rows.jsonl:1", "rows.jsonl:9"}
+    assert len(set(report.examples["group"].to_pylist())) == 7
 
 
 def test_a_filled_template_is_the_question_of_its_answer(tmp_path: Path) -> None:

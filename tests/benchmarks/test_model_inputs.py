@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ from assets.token_statistics import get_recorded_statistics_inputs, get_statisti
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.conversation_rows import build_conversation_fields
-from audit_pipeline.benchmarks.model_inputs import build_example_inputs
+from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs, build_example_inputs
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.maintenance.forgetting import RemovalTarget, execute_removal, find_removal
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -95,9 +96,12 @@ def test_a_refused_conversation_is_named_and_not_run(tmp_path: Path) -> None:
     assert "no system role" in inputs.refusals["system"]
     assert "" not in inputs.distinct_texts
     assert len(inputs.distinct_texts) == 2
-    refused_only = build_example_inputs(examples.slice(3, 1), load(tmp_path, INST))
-    with pytest.raises(DataError, match=r"none of the 1 conversations can be used. The first is system: .*no system"):
-        refused_only.require_texts()
+    assert str(inputs.describe_refusals()).startswith(
+        "1 of 5 texts have no score. The first is system: the chat template"
+    )
+    refused_only: Any = SimpleNamespace(name="b", examples=examples.slice(3, 1))
+    with pytest.raises(DataError, match=r"model cannot be audited on b: 1 of 1 texts have no score. .*no system role"):
+        build_benchmark_inputs(refused_only, load(tmp_path, INST))
 
 
 @pytest.fixture
@@ -106,6 +110,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     rows = []
     for number in range(8):
         talk = [Message("user", f"was it {number}"), Message("assistant", f"it was quiet {number} and then calm")]
+        if number in (2, 3, 4):
+            talk += [Message("user", "and then"), Message("assistant", "a b c d")]
         if number == 5:
             talk = [Message("system", "the sea"), *talk]
         rows.append({"messages": [message._asdict() for message in talk], "label": number % 2})
@@ -137,8 +143,12 @@ def test_an_audit_scores_the_answers_as_the_command_score_does(workspace: Worksp
     assert len(found) == 7
     assert {row["scored_part"] for row in table} == {"response"}
 
-    for row in read_table(paths.run_file("highlights", pair.partition, "scored"), HIGHLIGHTS, label="rows").to_pylist():
-        assert "".join(row["pieces"]).strip().startswith("it was quiet")
+    path = paths.run_file("highlights", pair.partition, "scored")
+    pieces = ["".join(row["pieces"]) for row in read_table(path, HIGHLIGHTS, label="highlights").to_pylist()]
+    # The tokens of both answers follow each other, without the question between them.
+    assert len(pieces) >= 3
+    assert any(piece.endswith("then calma b c d") for piece in pieces), pieces
+    assert all(piece.startswith("it was quiet") for piece in pieces)
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -43,13 +43,15 @@ def test_an_answer_follows_its_prompt_on_a_new_line(tmp_path: Path, suffix: str,
     assert (read.text, read.spans) == ("Red?\nBlue.", ((5, 10),))
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
 def test_prompt_and_completion_may_be_lists_of_messages(tmp_path: Path, suffix: str) -> None:
-    row = {"prompt": MESSAGES[:4], "completion": MESSAGES[4:]}
+    row = {"prompt": MESSAGES[:2], "completion": MESSAGES[2:]}
+    if suffix == ".csv":
+        row = {name: json.dumps(value) for name, value in row.items()}
     [read] = open_scored_texts(write_rows(tmp_path / f"c{suffix}", [row]), None, "last_response")
     assert (read.text, read.spans) == (TEXT, ((28, 38),))
-    [read] = open_scored_texts(write_rows(tmp_path / f"d{suffix}", [{**row, "completion": "Blue."}]), None, None)
-    assert read.text == "Be brief.\nRed?\nBlue.\nGreen?\nBlue."
+    [read] = open_scored_texts(write_rows(tmp_path / f"d{suffix}", [{**row, "completion": "[Blue]"}]), None, None)
+    assert read.text == "Be brief.\nRed?\n[Blue]"
 
 
 def test_messages_of_a_csv_are_json(tmp_path: Path) -> None:
@@ -99,6 +101,7 @@ def test_a_file_without_conversations_is_refused(tmp_path: Path) -> None:
         ({"messages": "[" * 200_000}, "is not a list of messages in JSON"),
         ({"prompt": [{"role": "user"}], "response": "Blue."}, "message 1 of column 'prompt' is null"),
         ({"prompt": ["Red?"], "response": "Blue."}, "column 'prompt' is a list"),
+        ({"prompt": MESSAGES[:4], "response": "Blue."}, "column 'prompt' contains an answer"),
         ({"prompt": MESSAGES[:2], "completion": MESSAGES[:1]}, "has no message with the role assistant"),
         ({"prompt": "Red?", "response": " "}, "column 'response' is empty"),
         ({"prompt": None, "response": "Blue."}, "column 'prompt' is null"),

@@ -85,10 +85,10 @@ class LabelledSettings(GroupedRowsSettings, LabelColumnSettings, ConversationSet
 
     @model_validator(mode="after")
     def _require_one_kind_of_text(self) -> Self:
-        given = self.model_fields_set & {"text_column", "context_column"}
-        if self.scored_part is not None and given:
+        columns = self.model_fields_set & {"text_column", "context_column"}
+        if self.scored_part is not None and columns:
             raise ValueError(
-                f"scored_part contradicts {min(given)}, because the texts are conversations. Remove one of them."
+                f"scored_part contradicts {min(columns)}, because the texts are conversations. Remove one of them."
             )
         return self
 

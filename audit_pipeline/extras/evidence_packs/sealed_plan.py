@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, read_built
-from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs
+from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs, build_template_upstream
 from audit_pipeline.errors import DataError
 from audit_pipeline.extras.evidence_packs.timestamps import Timestamp, read_timestamp, request_timestamp
 from audit_pipeline.extras.extraction import pair_extraction
@@ -127,6 +127,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         },
         "package_versions": package_versions(),
         "code_digest": code_digest(),
+        **build_template_upstream(benchmark, model),
         "lineage_head": lineage_head,
         "rows_forgotten": ledger.forgotten_count,
         # The number of texts that the model was run on before, by any command.

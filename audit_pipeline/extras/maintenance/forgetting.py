@@ -362,7 +362,8 @@ def _add_benchmark_texts(removal: Removal, ledger: Ledger, paths: DataPaths) -> 
         for file in folder.glob("*.parquet"):
             digests |= _read_text_digests(table, file, document_digests)
     removal.texts = target_texts - other_texts
-    rendered = render_conversations(removal.target.name, other_texts, ledger, paths)
+    known_models = {str(card["name"]) for card in _read_cards(paths).values() if card.get("name")}
+    rendered = render_conversations(removal.target.name, known_models, ledger, paths)
     removal.texts |= rendered.digests
     removal.retained_data += rendered.problems
     removal.retained_data.append("the documents of the benchmark's sources, because other benchmarks may use them")

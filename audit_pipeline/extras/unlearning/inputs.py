@@ -137,7 +137,8 @@ def compute_text_values(model: TokenizedModel, sides: Sides, share: float, paths
         paths: The data folder.
 
     Returns:
-        Float arrays of shape (n,) by name. They are NaN if no token of a text is scored. The values of
+        Float arrays of shape (n,) by name. They are NaN if no token of a text is scored, or if the chat template of the
+        model refuses it. The values of
         ``FIRST_CHOICES`` are NaN if the model's interface does not return first choices.
 
     Raises:
@@ -147,7 +148,9 @@ def compute_text_values(model: TokenizedModel, sides: Sides, share: float, paths
     texts = inputs.texts
     index = StatisticsIndex(read_statistics(model, texts, paths), model.has_statistic)
     statistics_by_text = list(map(index.find, texts, inputs.spans))
-    is_missing = np.array([statistics is None for statistics in statistics_by_text])
+    # The chat template of the model refuses some conversations. They have no values.
+    is_refused = np.array([example_id in inputs.refusals for example_id in inputs.example_ids], dtype=np.bool_)
+    is_missing = np.array([statistics is None for statistics in statistics_by_text], dtype=np.bool_) & ~is_refused
     if is_missing.any():
         counts = sides.take(is_missing).examples["benchmark"].value_counts().to_pylist()
         name = counts[0]["values"]

@@ -127,7 +127,7 @@ WITH pairs AS (
     SELECT runs.model, runs.benchmark, max(runs.finished_at) AS audited_at,
         max(benchmarks.design) AS design, max(benchmarks.design_stated_by) AS design_stated_by,
         max(benchmarks.manifest ->> 'description') AS description,
-        max(benchmarks.manifest ->> '$.spec.scored_part') AS scored_part,
+        (SELECT max(scored_part) FROM examples WHERE examples.benchmark = runs.benchmark) AS scored_part,
         max(benchmarks.manifest ->> '$.spec.builder') AS builder, max(benchmarks.manifest ->> 'origin') AS origin,
         coalesce(
             bool_and(runs.benchmark_digest = benchmarks.digest) FILTER (runs."table" = 'scores'), TRUE

@@ -47,5 +47,5 @@ COMMENT ON COLUMN cost.seconds IS
     'time from the start to the last rows, in seconds; cached results take no time, and other runs on the machine prolong it';
 COMMENT ON COLUMN cost.texts IS 'number of texts of the benchmark; null: another build of the benchmark';
 COMMENT ON COLUMN cost.tokens IS
-    'number of tokens of the texts that the model has read, each counted once; extra passes (lower case, branches, …) are not counted';
+    'number of tokens of the texts that the model has read, each counted once; extra passes (lower case, branches, …) are not counted; null for conversations that a chat template renders';
 COMMENT ON COLUMN cost.is_latest IS 'true if the row is the latest of this stage, model, benchmark and corpus';
