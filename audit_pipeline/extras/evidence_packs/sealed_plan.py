@@ -91,7 +91,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    documents = pair_extraction.read_searched_documents(pair.benchmark, model.entry, paths)
+    documents = pair_extraction.read_searched_documents(pair.benchmark, model, paths)
     search = pair_extraction.find_extraction_settings(pair.benchmark)
     detectors: set[tuple[str, str]] = set()
     for detector, settings in build_audit_session(benchmark, model, paths).selection:
