@@ -14,7 +14,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.conversation_rows import ConversationSettings
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction import BEAMS
+from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX
 from audit_pipeline.extras.extraction.documents import Quotation, SearchedAnswer, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.result_tables import Passages, build_extraction_tables
@@ -151,13 +151,24 @@ def _summarise_results(
     return values
 
 
-def build_search_version(settings: ExtractionSettings) -> str:
+def build_search_version(settings: ExtractionSettings, spec: BenchmarkSpec | None = None) -> str:
     """Return the code version, followed by the settings if they are not the defaults.
 
-    The price is not included, because it changes no stored result.
+    The price is not included, because it changes no stored result. If the benchmark ``spec`` has answers, settings that
+    do not apply to answers are not included either.
     """
-    if settings.model_copy(update={"price_per_million": None}) == ExtractionSettings():
+    unused: dict[str, object] = {"price_per_million": None}
+    has_answers = spec is not None and are_answers_searched(spec)
+    if has_answers:
+        unused |= {"prefix": PREFIX, "stride": COARSE_TO_FINE, "characters": None, "grid": False}
+    settings = settings.model_copy(update=unused)
+    if settings == ExtractionSettings():
         return EXTRACTION_VERSION
+    if has_answers:
+        version = f"{EXTRACTION_VERSION}: first {settings.suffix} tokens of answers"
+        if settings.near_verbatim is not None:
+            version += f", {settings.near_verbatim} may differ"
+        return version
     version = f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}"
     if settings.characters is not None:
         version += f", first {settings.characters} characters"
@@ -168,12 +179,20 @@ def build_search_version(settings: ExtractionSettings) -> str:
     return version
 
 
-def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
-    """Return the extraction settings of a benchmark's entry, or None if they or the entry are missing."""
+def find_spec(benchmark: str) -> BenchmarkSpec | None:
+    """Return the entry of a benchmark, or None if it is missing."""
     benchmarks = load_benchmarks()
     if benchmark not in benchmarks:
         return None
-    return benchmarks[benchmark].settings.extraction
+    return benchmarks[benchmark]
+
+
+def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
+    """Return the extraction settings of a benchmark's entry, or None if they or the entry are missing."""
+    spec = find_spec(benchmark)
+    if spec is None:
+        return None
+    return spec.settings.extraction
 
 
 def are_answers_searched(spec: BenchmarkSpec) -> bool:
