@@ -144,7 +144,7 @@ def _describe_search(row: Row) -> Row:
         "design_stated_by": row["raw_design_stated_by"],
     }
     answer = document_answers.describe_search_answer(
-        row["model_title"], row["benchmark_title"], counts, has_answers=row["prefix_tokens"] == 0
+        row["model_title"], row["benchmark_title"], counts, has_answers=row["stride"] == "answers"
     )
     return {**row, **answer, **_describe_attempted(row)}
 

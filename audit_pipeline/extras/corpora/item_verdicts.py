@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from audit_pipeline import tables
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.extras.extraction import ANSWERS
 from audit_pipeline.statistics.group_means import bound_mean_error
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.statistics.roc import Bools, Floats
@@ -214,7 +215,7 @@ def _classify_by_model(evidence: ModelEvidence, row: Record, border: int) -> tup
     # The windows of a whole document have no positions in the item.
     if border and is_item:
         first_character = border
-        if document is not None and document.get("prefix_tokens") == 0:
+        if document is not None and document["stride"] == ANSWERS:
             # The window of an answer has positions in the text of the chat template, and its suffix is in the answer.
             first_character = 0
         probability = _find_answer_probability(evidence.windows.get(name, ()), first_character)
@@ -345,7 +346,7 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
 def _find_item_name(document: Record) -> str:
     """Return the name of a searched document, without the number of the answer if the document is an answer."""
     name: str = document["document_id"]
-    if document["prefix_tokens"] == 0:
+    if document["stride"] == ANSWERS:
         return re.sub(r"/[0-9]+$", "", name)
     return name
 

@@ -1,7 +1,7 @@
 CREATE VIEW rival_explanations AS
 WITH found_documents AS (
-    -- The answers of a conversation (prefix_tokens 0) are not independent of each other.
-    SELECT *, CASE WHEN prefix_tokens = 0 THEN regexp_replace(document_id, '/[0-9]+$', '') ELSE document_id END AS unit_id
+    -- The answers of a conversation are not independent of each other.
+    SELECT *, CASE WHEN stride = 'answers' THEN regexp_replace(document_id, '/[0-9]+$', '') ELSE document_id END AS unit_id
     FROM current_document_memorisation
 ), searched AS (
     SELECT benchmark, model, count(DISTINCT unit_id) FILTER (windows > 0) AS documents,
