@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.conversation_rows import ConversationSettings
+from audit_pipeline.benchmarks.conversation_rows import ConversationSettings, parse_messages
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX
@@ -22,9 +22,11 @@ from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.settings_grid import GridFindings
 from audit_pipeline.extras.extraction.window_exclusions import Exclusions
 from audit_pipeline.extras.extraction.window_probabilities import explain_too_long_windows
+from audit_pipeline.models.chat_template import build_renderer
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.pipeline.stage import StageResult, UiMetadata
-from audit_pipeline.scoring.model_inputs import build_example_inputs
+from audit_pipeline.readers.conversations import ScoredPart, render_plainly, select_scored_spans
+from audit_pipeline.readers.text_rows import UnusableRowError
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
@@ -45,7 +47,7 @@ from audit_pipeline.token_statistics.cached_texts import Caches, build_pair_orig
 from audit_pipeline.token_statistics.run import Progress
 
 # The scored parts of conversations that are answers.
-_ANSWERS = ("response", "last_response")
+_ANSWERS: tuple[ScoredPart, ...] = ("response", "last_response")
 
 EXTRACTION_VERSION = "4"
 """The version of the code that searches documents and draws conclusions. A new version makes stored results stale."""
@@ -204,8 +206,8 @@ def are_answers_searched(spec: BenchmarkSpec) -> bool:
 def read_searched_documents(benchmark: str, model: TokenizedModel, paths: DataPaths) -> list[SearchedDocument]:
     """Read the whole documents that a built benchmark was drawn from, or its examples if it consists of rows.
 
-    If answers of conversations are scored, there is one document per answer: the conversation up to the end of the
-    answer, as the model reads it. Non-members are held out. All other documents are audited.
+    If answers of conversations are scored, there is one document per answer. It is the conversation up to the end of
+    the answer, as the model reads it. Non-members are held out. All other documents are audited.
 
     Raises:
         DataError: If the benchmark is not built, belongs to another control than ``model``, or lacks a document.
@@ -216,35 +218,41 @@ def read_searched_documents(benchmark: str, model: TokenizedModel, paths: DataPa
     if model.entry.control is not None:
         control = model.entry.control.name
     built.require_matching_control(model.entry.name, control)
-    if built.scored_part in _ANSWERS:
-        return _read_answers(built, model)
+    part = built.scored_part
+    if part in _ANSWERS:
+        return _read_answers(built, model, part)
     return read_benchmark_documents(built, paths)
 
 
-def _read_answers(built: BuiltBenchmark, model: TokenizedModel) -> list[SearchedDocument]:
+def _read_answers(built: BuiltBenchmark, model: TokenizedModel, part: ScoredPart) -> list[SearchedDocument]:
     """Return one document per scored answer. A conversation that the chat template refuses is one document."""
-    inputs = build_example_inputs(built.examples, model)
-    rows = built.examples.select(["example_id", "label", "group", "collection"]).to_pylist()
-    documents = []
-    for row, text, spans in zip(rows, inputs.texts, inputs.spans, strict=True):
-        example_id = row["example_id"]
+    render = build_renderer(model) or render_plainly
+    documents: list[SearchedDocument] = []
+    for row in built.examples.select(["example_id", "label", "group", "collection", "messages"]).to_pylist():
+        text = ""
         # A refused conversation has no text.
-        answers = spans or ((0, 0),)
-        for number, (start, end) in enumerate(answers, start=1):
+        spans: Sequence[tuple[int, int]] = ((0, 0),)
+        problem = None
+        try:
+            rendered = render(parse_messages(row["messages"]))
+            text = rendered.text
+            spans = select_scored_spans(rendered, part) or spans
+        except UnusableRowError as error:
+            problem = str(error)
+        example_id = row["example_id"]
+        for number, (start, end) in enumerate(spans, start=1):
             name = example_id
-            if len(answers) > 1:
+            if len(spans) > 1:
                 name = f"{example_id}/{number}"
-            answer = SearchedAnswer(example_id, number, start, text, inputs.refusals.get(example_id))
-            documents.append(
-                SearchedDocument(
-                    name=name,
-                    text=text[:end],
-                    group=row["group"],
-                    collection=row["collection"],
-                    side=_choose_side(row["label"]),
-                    answer=answer,
-                )
+            document = SearchedDocument(
+                name=name,
+                text=text[:end],
+                group=row["group"],
+                collection=row["collection"],
+                side=_choose_side(row["label"]),
+                answer=SearchedAnswer(example_id, number, start, text, problem),
             )
+            documents.append(document)
     return documents
 
 

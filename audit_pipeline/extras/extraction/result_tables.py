@@ -285,11 +285,9 @@ def compare_extractions_with_held_out(extractions: Sequence[Extraction]) -> list
     for numbers in numbers_by_position.values():
         audited = [number for number in numbers if extractions[number].document.side == "audited"]
         held_out = [number for number in numbers if extractions[number].document.side == "held_out"]
-        compared = _compute_p_values(
-            [extractions[number].compared_log_p for number in audited],
-            [extractions[number].compared_log_p for number in held_out],
-        )
-        for number, p_value in zip(audited, compared, strict=True):
+        audited_log_p = [extractions[number].compared_log_p for number in audited]
+        held_out_log_p = [extractions[number].compared_log_p for number in held_out]
+        for number, p_value in zip(audited, _compute_p_values(audited_log_p, held_out_log_p), strict=True):
             p_values[number] = p_value
     return _add_q_values(p_values)
 

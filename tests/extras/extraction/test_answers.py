@@ -16,16 +16,26 @@ import torch
 from made_workspace import Workspace, copy_workspace, make_workspace, quick_folder
 from taught import PASSAGE, Taught, filler
 from test_extraction_rates import extracted
-from tiny_models import CONTEXT
+from tiny_models import CONTEXT, forward_of
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.corpora.item_verdicts import read_model_evidence
+from audit_pipeline.extras.evidence_packs.pack import write_pack
+from audit_pipeline.extras.evidence_packs.verify import verify_pack
 from audit_pipeline.extras.extraction.documents import SearchedAnswer, SearchedDocument
-from audit_pipeline.extras.extraction.pair_extraction import read_searched_documents
+from audit_pipeline.extras.extraction.pair_extraction import (
+    EXTRACTION_VERSION,
+    build_search_version,
+    extract_pair,
+    find_spec,
+    read_searched_documents,
+)
 from audit_pipeline.extras.extraction.result_tables import compare_extractions_with_held_out, compute_extraction_rates
 from audit_pipeline.extras.extraction.search import Extraction
 from audit_pipeline.extras.extraction.window_probabilities import encode_answer_window
+from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.statistics import claims
+from audit_pipeline.store.ledger import LineageStep
 from audit_pipeline.tables import Pair
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -250,7 +260,7 @@ def built_once(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[
     (folder / "tiny" / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     write_conversations(folder / "talks.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        made = make_workspace(folder / "made", patch, tiny=folder / "tiny")
+        made = make_workspace(folder / "made", patch, tiny=folder / "tiny", plain=tiny_folder("llama"))
         entry = {
             **{"builder": "labelled", "description": "made up", "path": str(folder / "talks.jsonl"), "seed": 1},
             **{"design": "selected", "words": "any", "calibration_fraction": 0},
@@ -322,3 +332,27 @@ def test_the_command_searches_answers_and_stores_the_results(workspace: Workspac
     for option in (("--grid",), ("--prefix", "5"), ("--stride", "tiled"), ("--continue", "5")):
         refused = workspace.run(*command, *option)
         assert (refused.exit_code, f"Remove {option[0]}." in refused.stderr) == (2, True), refused.stderr
+
+
+def test_a_model_without_a_template_reads_plain_conversations_and_can_be_packed(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    pair = Pair("talks", "plain")
+    model = workspace.model("plain")
+    documents = {one.text for one in read_searched_documents("talks", model, workspace.paths)}
+    assert f"Red?\n{LONG_ANSWER}" in documents
+    workspace.audit("plain", "talks")
+    step = LineageStep.now("extracted", "extraction", EXTRACTION_VERSION)
+    extract_pair(pair, model, workspace.paths, forward_of, step, ExtractionSettings(suffix=SUFFIX))
+    out = tmp_path / "pack.zip"
+    write_pack(out, [pair], model, load_configuration(), workspace.paths, on_step=lambda words: None)
+    checks = list(verify_pack(out, rerun=None, certificates=None, on_step=lambda words: None))
+    assert [check for check in checks if check.passed is False] == []
+    assert any("document_memorisation" in check.what for check in checks), [check.what for check in checks]
+
+
+def test_the_version_names_only_settings_that_apply_to_answers(workspace: Workspace) -> None:
+    spec = find_spec("talks")
+    assert spec is not None
+    assert build_search_version(ExtractionSettings(prefix=9, stride="tiled", characters=5), spec) == EXTRACTION_VERSION
+    assert build_search_version(ExtractionSettings(prefix=9, suffix=8), spec).endswith(": first 8 tokens of answers")
