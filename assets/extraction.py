@@ -15,6 +15,7 @@ from audit_pipeline.extras.extraction.pair_extraction import (
     build_search_version,
     extract_pair,
     find_extraction_settings,
+    find_spec,
 )
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, StageJob, StageResult, StageRun, UiMetadata, audit_asset
 from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
@@ -88,7 +89,7 @@ def extraction(run: StageRun) -> StageResult:
     )
     model = run.models.load_for_run(pair.model, run.paths, run.log)
     backend_of = partial(run.models.backend, paths=run.paths, log=run.log)
-    step = run.step(build_search_version(search_settings))
+    step = run.step(build_search_version(search_settings, find_spec(pair.benchmark)))
     with run.progress(f"documents of {pair.benchmark}, {pair.model}") as notify:
         return extract_pair(pair, model, run.paths, backend_of, step, search_settings, notify)
 
@@ -112,7 +113,7 @@ def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
         "code": None,
     }
     if spec is not None and spec.settings.extraction is not None:
-        inputs["code"] = build_search_version(spec.settings.extraction)
+        inputs["code"] = build_search_version(spec.settings.extraction, spec)
     if model is not None:
         is_on_server = model.identity.before is not None
         inputs["endpoint" if is_on_server else "model"] = model.identity.model_fingerprint

@@ -61,7 +61,7 @@ def main() -> None:
     model, forward = _load_model(f"{asked.control}_exposed", paths)
     measure_book_cost(model, forward, "\n\n".join(addresses))
     [spec] = [one for one in paths.table("examples").iterdir() if one.name.startswith(f"benchmark={asked.control}")]
-    texts = read_searched_documents(spec.name.removeprefix("benchmark="), model.entry, paths)
+    texts = read_searched_documents(spec.name.removeprefix("benchmark="), model, paths)
     members, held_out = ([one for one in texts if one.side == side] for side in ("audited", "held_out"))
     measure_misses("texts of the control", model, forward, members)
     among = [

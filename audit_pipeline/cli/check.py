@@ -373,7 +373,7 @@ def _build_benchmarks_and_print_work(
     for spec in specs:
         extraction = spec.settings.extraction
         if extraction is not None and explain_window_too_long(tokenized, extraction.lengths) is None:
-            search = Search(tokenized, read_searched_documents(spec.name, entry, paths), extraction, Caches(paths))
+            search = Search(tokenized, read_searched_documents(spec.name, tokenized, paths), extraction, Caches(paths))
             new_windows, new_tokens = search.count_windows_and_tokens()
             windows += new_windows
             to_search += new_tokens

@@ -19,7 +19,9 @@ from audit_pipeline.statistics.power import compute_log_draws
 from audit_pipeline.tables import AskClaim
 
 
-def describe_search_answer(model: str, benchmark: str, counts: Mapping[str, Any]) -> dict[str, Any]:
+def describe_search_answer(
+    model: str, benchmark: str, counts: Mapping[str, Any], *, has_answers: bool = False
+) -> dict[str, Any]:
     """Return the result of a search for passages, as sentences and a claim.
 
     Args:
@@ -36,6 +38,7 @@ def describe_search_answer(model: str, benchmark: str, counts: Mapping[str, Any]
               windows, which the model can reproduce without having read the document.
             * ``grid`` is True if several lengths were tried. ``asked`` is True if the model was also asked in words
               about the same documents.
+        has_answers: Whether the documents are answers of conversations.
     """
     those = format_count_with_noun(counts["documents"], "document", "documents")
     facts = {"design_stated_by": None, **counts, "model": model, "benchmark": benchmark, "those": those}
@@ -44,7 +47,11 @@ def describe_search_answer(model: str, benchmark: str, counts: Mapping[str, Any]
     if counts["documents"]:
         claim = claims.find_extraction_claim(counts["reproduced"])
         claim_in_words = claims.EXTRACTION_IN_WORDS[claim]
-    calibration_in_words = claims.CALIBRATED_IN_WORDS if counts["held_out"] else claims.NOT_CALIBRATED_IN_WORDS
+    calibration_in_words = claims.NOT_CALIBRATED_IN_WORDS
+    if counts["held_out"]:
+        calibration_in_words = claims.CALIBRATED_IN_WORDS
+        if has_answers:
+            calibration_in_words = claims.CALIBRATED_ANSWERS_IN_WORDS
     return {
         **render_answer(_find_search_kind(counts), facts, question="question_of_search"),
         "brief": render_phrase("brief_of_search", facts),

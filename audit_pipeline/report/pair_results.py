@@ -143,7 +143,9 @@ def _describe_search(row: Row) -> Row:
         "asked": row["raw_asked"],
         "design_stated_by": row["raw_design_stated_by"],
     }
-    answer = document_answers.describe_search_answer(row["model_title"], row["benchmark_title"], counts)
+    answer = document_answers.describe_search_answer(
+        row["model_title"], row["benchmark_title"], counts, has_answers=row["stride"] == "answers"
+    )
     return {**row, **answer, **_describe_attempted(row)}
 
 

@@ -122,6 +122,14 @@ LIKELIEST_UNKNOWN_IN_WORDS = (
 )
 TOO_SHORT = "too short for extraction"
 """The reason why no passage is searched in a document that has fewer tokens than a window."""
+ANSWER_TOO_SHORT = "the answer is too short for extraction"
+"""The reason why an answer that has fewer tokens than a suffix is not searched."""
+ANSWER_WITHOUT_CONTEXT = "nothing precedes the answer"
+"""The reason why an answer is not searched if the model would read no conversation before it."""
+ANSWER_BEYOND_CONTEXT = "the conversation before the answer is too long for the model's context"
+"""The reason why an answer is not searched if the model cannot read all tokens before it."""
+ANSWER_NOT_MEASURED = "the probability of the answer is not known"
+"""The reason why there is no result if the back end returned no log-probability for a token of the answer."""
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
         "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "
@@ -162,6 +170,12 @@ CALIBRATED_IN_WORDS = (
     "The p-values compare the strongest window of each document with that of each held-out document, among as many "
     "windows of both. They hold where a document that the model has not read is like the held-out documents: of the "
     "same kind, about the same things. Of a document with many more windows than were compared, they say little."
+)
+
+CALIBRATED_ANSWERS_IN_WORDS = (
+    "The p-values compare each answer with the answers at the same place of the held-out conversations, by their first "
+    "tokens. They hold if a conversation that the model has not read is like the held-out conversations: of the same "
+    "kind, about the same things."
 )
 
 AS_STATED_IN_WORDS = (

@@ -12,7 +12,11 @@ from audit_pipeline.tables.token_statistics import BEST_TOKENS
 Side = Literal["audited", "held_out"]
 SetApart = Literal["repeats its prefix", "in several documents", "predictable", "likely anyway"]
 
-_DOCUMENT_ID = string("document_id", "the document; the example_id if the benchmark consists of rows")
+_DOCUMENT_ID = string(
+    "document_id",
+    "the document; the example_id if the benchmark consists of rows; for an answer of a conversation, the example_id, "
+    "or example_id/N for its answer number N if several answers are scored",
+)
 _SIDE = string(
     "side",
     "audited | held_out (a non-member, for comparison)",
@@ -75,7 +79,8 @@ EXTRACTION_WINDOWS = build_run_table(
         ),
         string(
             "place",
-            "start of the suffix in the file: page of a PDF, chapter and paragraph of an EPUB, line of a text",
+            "start of the suffix in the file: page of a PDF, chapter and paragraph of an EPUB, line of a text; null "
+            "for an answer",
             null=True,
         ),
         int32(
@@ -143,10 +148,14 @@ DOCUMENT_MEMORISATION = build_run_table(
             "occurrences of the text in the training of a control's exposed model; null without a control",
             null=True,
         ),
-        int64("characters", "length of the document in characters", ge=0),
-        count("prefix_tokens", "tokens of a prefix"),
+        int64(
+            "characters",
+            "length of the document in characters; for an answer, of the conversation up to the end of the answer",
+            ge=0,
+        ),
+        count("prefix_tokens", "tokens of a prefix; 0 for all tokens of the conversation before an answer"),
         count("suffix_tokens", "tokens of a suffix"),
-        string("stride", "starts of the windows: coarse-to-fine | tiled | chars:N"),
+        string("stride", "starts of the windows: coarse-to-fine | tiled | chars:N | answers (one window per answer)"),
         count("windows", "windows that the model was run on; 0 if the document is shorter than a window"),
         string("reason", "why there are no windows; null if there are windows", null=True),
         count("reproduced", "windows that the model reproduces and that are evidence of memorisation"),
@@ -241,7 +250,7 @@ EXTRACTION_RATES = build_run_table(
             "rule by which a suffix counts: probability (at least the threshold) | first_choices (greedy decoding)",
         ),
         fraction("threshold", "minimum probability; null for first_choices", null=True),
-        int32("n_documents", "number of documents with at least one window"),
+        int32("n_documents", "number of documents with at least one window; for answers, of conversations"),
         int64("characters", "total length of the documents with at least one window, in characters", ge=0),
         double("covered", "share of the characters in suffixes that count, without windows that are no evidence"),
         double(
@@ -250,7 +259,7 @@ EXTRACTION_RATES = build_run_table(
             null=True,
         ),
         double("covered_high", "upper end of the 95% interval of covered", null=True),
-        int32("n_reached", "number of documents with at least one suffix that counts"),
+        int32("n_reached", "number of documents (for answers, conversations) with at least one suffix that counts"),
         double("reached", "share of documents with at least one suffix that counts", ge=0),
         double("reached_low", "lower end of the 95% interval of reached (Clopper-Pearson, by document)"),
         double("reached_high", "upper end of the 95% interval of reached"),

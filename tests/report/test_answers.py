@@ -48,6 +48,7 @@ from audit_pipeline.report.summary import (
     render_page_summary,
     sort_by_display_place,
 )
+from audit_pipeline.statistics import claims
 from audit_pipeline.statistics.claims import (
     CLAIM_IN_WORDS,
     VERDICT_IN_WORDS,
@@ -100,6 +101,16 @@ def search(documents: int = 3, reproduced: int = 0, held_out: int = 0, found: in
         **{"held_out_reproduced": found, "set_apart": 0, "window": 100, "reason": None, "grid": False, "asked": False},
     }
     return describe_search_answer("M", "B", {**counts, **changes})
+
+
+def test_answers_of_conversations_are_compared_with_held_out_answers() -> None:
+    counts = {
+        **{"documents": 3, "without_window": 0, "reproduced": 0, "stand_out": 0, "held_out": 4, "set_apart": 0},
+        **{"held_out_reproduced": 0, "window": 50, "reason": None, "grid": False, "asked": False},
+    }
+    answer = describe_search_answer("M", "B", counts, has_answers=True)
+    assert answer["calibration_in_words"] == claims.CALIBRATED_ANSWERS_IN_WORDS
+    assert search(held_out=4)["calibration_in_words"] == claims.CALIBRATED_IN_WORDS
 
 
 COUNTS: Mapping[str, Any] = {

@@ -7,6 +7,7 @@ is the question and ``text`` is the answer.
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from audit_pipeline import tables
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.extras.extraction import ANSWERS
 from audit_pipeline.statistics.group_means import bound_mean_error
 from audit_pipeline.statistics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.statistics.roc import Bools, Floats
@@ -212,7 +214,11 @@ def _classify_by_model(evidence: ModelEvidence, row: Record, border: int) -> tup
             )
     # The windows of a whole document have no positions in the item.
     if border and is_item:
-        probability = _find_answer_probability(evidence.windows.get(name, ()), border)
+        first_character = border
+        if document is not None and document["stride"] == ANSWERS:
+            # The window of an answer has positions in the text of the chat template, and its suffix is in the answer.
+            first_character = 0
+        probability = _find_answer_probability(evidence.windows.get(name, ()), first_character)
         if probability is not None:
             facts["answer_probability"] = probability
             if probability >= MIN_PROBABILITY:
@@ -327,10 +333,22 @@ def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
     for test in tests:
         if (test["run_id"], test["detector"], test["parameters"]) in answering:
             test_of_group[test["group"]] = test
+    item_by_document = {row["document_id"]: _find_item_name(row) for row in documents}
     windows_of_document = defaultdict(list)
     for window in windows:
-        windows_of_document[window["document_id"]].append(window)
-    return ModelEvidence(pair.model, test_of_group, {row["document_id"]: row for row in documents}, windows_of_document)
+        windows_of_document[item_by_document.get(window["document_id"], window["document_id"])].append(window)
+    # The strongest answer of a conversation counts for the item.
+    strongest_last = sorted(documents, key=lambda row: (row["claim"] == "reproduced", row["longest_run"]))
+    document_by_item = {item_by_document[row["document_id"]]: row for row in strongest_last}
+    return ModelEvidence(pair.model, test_of_group, document_by_item, windows_of_document)
+
+
+def _find_item_name(document: Record) -> str:
+    """Return the name of a searched document, without the number of the answer if the document is an answer."""
+    name: str = document["document_id"]
+    if document["stride"] == ANSWERS:
+        return re.sub(r"/[0-9]+$", "", name)
+    return name
 
 
 def _read_latest_rows(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:

@@ -190,8 +190,8 @@ class _PackContent:
         for pair in self.pairs:
             searches = read_ledger(self.paths).list_entries(DOCUMENT_MEMORISATION.name, pair.partition)
             lengths = {search.settings.get("characters") for search in searches}
-            for document in read_searched_documents(pair.benchmark, self.model.entry, self.paths):
-                texts |= {document.text[:length] for length in lengths}
+            for document in read_searched_documents(pair.benchmark, self.model, self.paths):
+                texts |= {document.limit_characters(length).text for length in lengths}
         return pa.array(sorted(map(text_sha256, texts)))
 
 

@@ -91,8 +91,9 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    documents = pair_extraction.read_searched_documents(pair.benchmark, model.entry, paths)
+    documents = pair_extraction.read_searched_documents(pair.benchmark, model, paths)
     search = pair_extraction.find_extraction_settings(pair.benchmark)
+    spec = pair_extraction.find_spec(pair.benchmark)
     detectors: set[tuple[str, str]] = set()
     for detector, settings in build_audit_session(benchmark, model, paths).selection:
         detectors |= {(detector.name, detector.to_json(setting)) for setting in settings}
@@ -121,7 +122,7 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "alphas": ALPHAS,
         "seeds": {"benchmark": benchmark.spec.get("seed")},
         "code_versions": {
-            "document_memorisation": search and pair_extraction.build_search_version(search),
+            "document_memorisation": search and pair_extraction.build_search_version(search, spec),
             "scores": SCORES_VERSION,
             "evaluations": EVALUATIONS_VERSION,
         },

@@ -27,7 +27,7 @@ from audit_pipeline.extras.evidence_packs import sealed_plan
 from audit_pipeline.extras.evidence_packs.pack import PACK, WORKSPACE, reduce_model_entries
 from audit_pipeline.extras.evidence_packs.timestamps import require_signature
 from audit_pipeline.extras.extraction.pair_extraction import EXTRACTION_VERSION, extract_pair, read_searched_documents
-from audit_pipeline.extras.extraction.window_probabilities import encode_windows_at, read_windows, run_windows
+from audit_pipeline.extras.extraction.window_probabilities import encode_document_windows, read_windows, run_windows
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenized
 from audit_pipeline.pipeline.evaluate_pair import EVALUATIONS_VERSION, evaluate_pair
@@ -302,7 +302,7 @@ class _Verification:
         planned: dict[str, str] = {}
         for side in ("texts", "held_out"):
             planned |= {row["document_id"]: row["sha256"] for row in plan.fields[side]}
-        documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
+        documents = read_searched_documents(pair.benchmark, self.model, self.paths)
         reasons: list[str] = []
         if line_number > min(last_lines):
             reasons.append("by the order of the lineage, the plan is newer than current findings")
@@ -407,11 +407,11 @@ class _Verification:
         starts: dict[str, list[int]] = {}
         for row in self._read_run(EXTRACTION_WINDOWS, pair, run.run_id).select(["document_id", "start"]).to_pylist():
             starts.setdefault(row["document_id"], []).append(row["start"])
-        documents = read_searched_documents(pair.benchmark, self.model.entry, self.paths)
-        texts = {document.name: document.text[: options.characters] for document in documents}
+        documents = read_searched_documents(pair.benchmark, self.model, self.paths)
+        cut_documents = {document.name: document.limit_characters(options.characters) for document in documents}
         windows: list[EncodedText] = []
         for name, window_starts in sorted(starts.items()):
-            windows += encode_windows_at(self.model, texts[name], window_starts, options.lengths)
+            windows += encode_document_windows(self.model, cut_documents[name], window_starts, options.lengths)
         return windows
 
     def _compare_logprobs(self, what: str, packed: pa.Table, again: pa.Table, rerun: PackRerun) -> PackCheck:

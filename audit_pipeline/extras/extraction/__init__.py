@@ -19,6 +19,8 @@ COARSE_TO_FINE = "coarse-to-fine"
 """The stride that covers a document with windows of adjacent suffixes, and adds finer windows near likely passages."""
 CHARS = "chars:"
 """The beginning of the name of a stride in characters. With ``chars:10``, a window begins every 10 characters."""
+ANSWERS = "answers"
+"""The stride in results of searched answers. Each answer has one window, which ends in the answer."""
 
 BEAMS = 20
 """The number of continuations that the near-verbatim search follows at a time."""

@@ -230,18 +230,18 @@ def show_passages(
 
     passages: list[Row] = []
     price = search.options.price_per_million
-    length = search.options.lengths.window
     with console.report_slow_work("generating continuations of passages in") as report:
         for result in extractions:
             report(result.document.name)
-            passages += [
-                {
-                    **_build_passage_row(result, number, quoted=quoted),
-                    **generation.generate_for_passage(search, backend_of, result, number, quoted=quoted),
-                    "log_cost": price and compute_log_cost_of_draws(float(result.windows.log_p[number]), length, price),
-                }
-                for number in result.memorisation.strongest[:_SHOWN_PASSAGES]
-            ]
+            for number in result.memorisation.strongest[:_SHOWN_PASSAGES]:
+                passage = _build_passage_row(result, number, quoted=quoted)
+                generated = generation.generate_for_passage(search, backend_of, result, number, quoted=quoted)
+                log_cost = None
+                if price:
+                    # The windows of answers differ in length.
+                    length = len(search.encode_window(result, number).token_id)
+                    log_cost = compute_log_cost_of_draws(float(result.windows.log_p[number]), length, price)
+                passages.append({**passage, **generated, "log_cost": log_cost})
     console.show_table("passages", passages, [*_PASSAGES, *(_COST if price else ()), *generation.list_columns()])
 
 
@@ -306,10 +306,17 @@ def show_claims(extractions: Sequence[Extraction]) -> None:
         from audit_pipeline.statistics.conformal import MIN_COMPARED
 
         _show_held_out_rates(held_out)
-        if len(held_out) < MIN_COMPARED:
-            least = f"With {len(held_out)} held-out documents no p-value can be below {1 / (len(held_out) + 1):.2f}."
-            console.print_result(least, least_p_value=1 / (len(held_out) + 1))
-    calibration = claims.CALIBRATED_IN_WORDS if held_out else claims.NOT_CALIBRATED_IN_WORDS
+        # An answer is compared with one answer of each held-out conversation.
+        n_compared = len({result.document.independent_name for result in held_out})
+        if n_compared < MIN_COMPARED:
+            unit = "conversations" if held_out[0].document.answer is not None else "documents"
+            least = f"With {n_compared} held-out {unit} no p-value can be below {1 / (n_compared + 1):.2f}."
+            console.print_result(least, least_p_value=1 / (n_compared + 1))
+    calibration = claims.NOT_CALIBRATED_IN_WORDS
+    if held_out:
+        calibration = claims.CALIBRATED_IN_WORDS
+        if held_out[0].document.answer is not None:
+            calibration = claims.CALIBRATED_ANSWERS_IN_WORDS
     console.print_result(calibration, calibrated=bool(held_out), calibration=calibration)
 
 
@@ -365,11 +372,13 @@ def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettin
         if row["windows"]:
             rows.append({name: row[column] for name, column in names.items()})
     rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
-    short = [row["document_id"] for row in audited if not row["windows"]]
+    # The reason is empty if a document is shorter than a window. An answer has a reason of its own.
+    short = [row["document_id"] for row in audited if row["reason"] == ""]
     if short:
         named = ", ".join([*short[:5], "…"] if len(short) > 5 else short)
         words = f"{len(short)} document(s) are shorter than a window, so they were not searched: {named}"
         console.print_result(words, shorter_than_a_window=short)
+    _show_answers_without_window(audited)
     columns: list[Any] = [
         ("document", "document"),
         ("characters", "characters", number_format.format_thousands),
@@ -385,6 +394,18 @@ def show_documents(extractions: Sequence[Extraction], settings: ExtractionSettin
     console.show_table("documents", rows, columns)
 
 
+def _show_answers_without_window(rows: Sequence[Row]) -> None:
+    """Print the number of answers that were not searched for each reason."""
+    names_by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            names_by_reason.setdefault(row["reason"], []).append(row["document_id"])
+    if not names_by_reason:
+        return
+    reasons = [f"{len(names)} ({reason})" for reason, names in names_by_reason.items()]
+    console.print_result(f"Answers that were not searched: {'; '.join(reasons)}", not_searched=names_by_reason)
+
+
 def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
     from audit_pipeline.extras.extraction.documents import cut_excerpt
     from audit_pipeline.readers.whole_files.document import describe_place
@@ -397,6 +418,9 @@ def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
     log_p_top: float | None = None
     if windows.top_is_known and math.isfinite(windows.log_p_top[number]):
         log_p_top = float(windows.log_p_top[number])
+    place = None
+    if result.document.answer is None:
+        place = describe_place(text, begin, result.document.places)
     prefix = None
     suffix = None
     if quoted:
@@ -407,7 +431,7 @@ def _build_passage_row(result: Extraction, number: int, *, quoted: bool) -> Row:
         "start": start,
         "begin": begin,
         "end": end,
-        "place": describe_place(text, begin, result.document.places),
+        "place": place,
         "log_p": float(windows.log_p[number]),
         "log_p_top_40": log_p_top,
         "matches": None if windows.matches is None else int(windows.matches[number]),

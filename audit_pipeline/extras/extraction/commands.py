@@ -184,7 +184,11 @@ def extract(
     held_out_documents = _read_file_documents(held_out, text_column) if held_out else []
 
     from audit_pipeline.extras.extraction.documents import read_document_of_source
-    from audit_pipeline.extras.extraction.pair_extraction import load_search_reference, read_searched_documents
+    from audit_pipeline.extras.extraction.pair_extraction import (
+        are_answers_searched,
+        load_search_reference,
+        read_searched_documents,
+    )
     from audit_pipeline.extras.extraction.search import Search
     from audit_pipeline.models.tokenized_model import apply_overrides
     from audit_pipeline.token_statistics.cached_texts import Caches
@@ -193,16 +197,19 @@ def extract(
     entry = apply_overrides(configured, reference_model=reference_model)
     generation = GenerationOptions(generate, seed, near_verbatim or settings.near_verbatim, beams, continued)
     generation.require_consistent(asked.suffix, entry)
+    if spec is not None and are_answers_searched(spec):
+        _require_options_for_answers(spec.name, prefix=prefix, stride=stride, grid=grid or None, continued=continued)
     if spec is not None:
         # run_extraction writes the results to the cache, and the search below reads them from there.
         if not dry_run:
             run_extraction(AuditRequest([entry], [spec], options), asked, paths)
-        documents = read_searched_documents(spec.name, entry, paths)
     else:
         own_documents = audited if document is None else [read_document_of_source(document, paths)]
         documents = _merge_held_out_documents(own_documents, held_out_documents)
     # For a benchmark, run_extraction has already asked the server.
     tokenized, backend_of = run_setup.prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
+    if spec is not None:
+        documents = read_searched_documents(spec.name, tokenized, paths)
     reference = load_search_reference(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if held_out_documents and not any(map(search.is_as_long_as_a_window, held_out_documents)):
@@ -240,6 +247,12 @@ def _search_and_show(
     command_output.show_passages(search, backend_of, shown, generation, quoted=quoted)
     if grid is not None:
         command_output.show_grid(found, shown, grid)
+    elif search.options.grid and search.has_answers:
+        console.print_result(
+            "The grid of settings was not tested, because each answer is searched after the whole conversation before "
+            "it.",
+            grid=None,
+        )
     elif search.options.grid:
         console.print_result(
             f"The grid of settings was not tested, because {search.model.entry.name} runs on a server, and servers do "
@@ -251,6 +264,16 @@ def _search_and_show(
     command_output.show_claims(found)
     if out is not None:
         console.print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
+
+
+def _require_options_for_answers(benchmark: str, **given: object) -> None:
+    names = {"prefix": "--prefix", "stride": "--stride", "grid": "--grid", "continued": "--continue"}
+    unsuitable = [names[option] for option, value in given.items() if value is not None]
+    if unsuitable:
+        raise click.UsageError(
+            f"{benchmark} consists of conversations, and each answer is searched after the whole conversation before "
+            f"it. Remove {', '.join(unsuitable)}."
+        )
 
 
 def _resolve_benchmark(name: str) -> BenchmarkSpec:
@@ -270,7 +293,7 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
         AuditError: If the search stopped. Finished windows are kept, and the next call continues from there.
     """
     definitions = run_setup.load_dagster_definitions()
-    from audit_pipeline.extras.extraction.pair_extraction import load_search_reference
+    from audit_pipeline.extras.extraction.pair_extraction import are_answers_searched, load_search_reference
     from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
     from audit_pipeline.pipeline.dagster import audit, partitions, runs
     from audit_pipeline.pipeline.workspace_state import Scope
@@ -284,7 +307,8 @@ def run_extraction(request: AuditRequest, settings: ExtractionSettings, paths: D
     endpoints = Endpoints(options.limits.require_usable_for(entry))
     model = endpoints.probe_and_load(entry, paths, console.print_step)
     problem = explain_window_too_long(model, settings.lengths)
-    if problem is not None:
+    # The windows of answers differ in length, so each answer has its own reason.
+    if problem is not None and not are_answers_searched(spec):
         raise DataError(problem)
     load_search_reference(model, paths)
     asked = {"every_pair": True, **settings.model_dump(include={"prefix", "suffix", "stride", "grid"})}
@@ -344,7 +368,8 @@ def _show_dry_run(
     tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
     grid = f" ({grid_tokens:,} of them for the grid)" if grid_tokens else ""
-    added = " Likely passages add more windows." if search.options.stride == COARSE_TO_FINE else ""
+    adds_windows = search.options.stride == COARSE_TO_FINE and not search.has_answers
+    added = " Likely passages add more windows." if adds_windows else ""
     console.print_result(
         f"{documents:,} document(s) have {windows:,} windows with {tokens:,} tokens to run{grid}. Estimated time: "
         f"{format_estimated_time(seconds)}.{added}",

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,25 @@ _NAME_COLUMNS = ("document_id", "id", "title")
 
 
 @dataclass(frozen=True)
+class SearchedAnswer:
+    """The position of a scored answer in its conversation.
+
+    Attributes:
+        conversation_id: The example_id of the conversation.
+        number: The number of the answer among the scored answers of its conversation, from 1.
+        start: The first character of the answer in the document's text.
+        conversation: The text of the whole conversation, as the model reads it.
+        problem: The reason why the answer cannot be searched by any settings. None if it can be searched.
+    """
+
+    conversation_id: str
+    number: int
+    start: int
+    conversation: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
 class SearchedDocument:
     """A document whose windows are searched for passages that a model reproduces.
 
@@ -40,6 +59,8 @@ class SearchedDocument:
         occurrences: How often the training texts of a control contain the text. None if the benchmark has no control.
         places: The first characters of the file's pages or chapters, with their labels.
         edition: The date of this edition according to the file.
+        answer: The answer at the end of the text, if the document is a conversation up to one of its answers. Only the
+            beginning of the answer is then searched.
     """
 
     name: str
@@ -51,6 +72,27 @@ class SearchedDocument:
     occurrences: int | None = None
     places: Places = ()
     edition: str | None = None
+    answer: SearchedAnswer | None = None
+
+    @property
+    def independent_name(self) -> str:
+        """Return the name of the independent unit: the conversation of an answer, otherwise the document."""
+        if self.answer is None:
+            return self.name
+        return self.answer.conversation_id
+
+    @property
+    def whole_text(self) -> str:
+        """Return the whole conversation of an answer, otherwise the text of the document."""
+        if self.answer is None:
+            return self.text
+        return self.answer.conversation
+
+    def limit_characters(self, characters: int | None) -> SearchedDocument:
+        """Return the document with its first ``characters`` characters. An answer is never cut."""
+        if characters is None or self.answer is not None:
+            return self
+        return replace(self, text=self.text[:characters])
 
 
 def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:

@@ -11,19 +11,22 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.settings import ExtractionSettings
+from audit_pipeline.benchmarks.conversation_rows import ConversationSettings, parse_messages
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extras.extraction import BEAMS
-from audit_pipeline.extras.extraction.documents import Quotation, SearchedDocument, parse_places
+from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX
+from audit_pipeline.extras.extraction.documents import Quotation, SearchedAnswer, SearchedDocument, parse_places
 from audit_pipeline.extras.extraction.memorisation import windows_from_rows
 from audit_pipeline.extras.extraction.result_tables import Passages, build_extraction_tables
 from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.settings_grid import GridFindings
 from audit_pipeline.extras.extraction.window_exclusions import Exclusions
-from audit_pipeline.extras.extraction.window_probabilities import explain_window_too_long
-from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.extras.extraction.window_probabilities import explain_too_long_windows
+from audit_pipeline.models.chat_template import build_renderer
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.pipeline.stage import StageResult, UiMetadata
+from audit_pipeline.readers.conversations import ScoredPart, render_plainly, select_scored_spans
+from audit_pipeline.readers.text_rows import UnusableRowError
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
@@ -42,6 +45,9 @@ from audit_pipeline.tables import (
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches, build_pair_origin, compute_statistics_version
 from audit_pipeline.token_statistics.run import Progress
+
+# The scored parts of conversations that are answers.
+_ANSWERS: tuple[ScoredPart, ...] = ("response", "last_response")
 
 EXTRACTION_VERSION = "4"
 """The version of the code that searches documents and draws conclusions. A new version makes stored results stale."""
@@ -79,9 +85,9 @@ def extract_pair(
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
-    documents = read_searched_documents(pair.benchmark, model.entry, paths)
+    documents = read_searched_documents(pair.benchmark, model, paths)
     reference, no_reference_reason = _load_reference(model, paths)
-    no_window_reason = explain_window_too_long(model, settings.lengths)
+    no_window_reason = explain_too_long_windows(model, documents, settings.lengths)
     grid: GridFindings | None = None
     unreadable_parts: tuple[str, ...] = ()
     passages: list[Passages] = []
@@ -147,13 +153,24 @@ def _summarise_results(
     return values
 
 
-def build_search_version(settings: ExtractionSettings) -> str:
+def build_search_version(settings: ExtractionSettings, spec: BenchmarkSpec | None = None) -> str:
     """Return the code version, followed by the settings if they are not the defaults.
 
-    The price is not included, because it changes no stored result.
+    The price is not included, because it changes no stored result. If the benchmark ``spec`` has answers, settings that
+    do not apply to answers are not included either.
     """
-    if settings.model_copy(update={"price_per_million": None}) == ExtractionSettings():
+    unused: dict[str, object] = {"price_per_million": None}
+    has_answers = spec is not None and are_answers_searched(spec)
+    if has_answers:
+        unused |= {"prefix": PREFIX, "stride": COARSE_TO_FINE, "characters": None, "grid": False}
+    settings = settings.model_copy(update=unused)
+    if settings == ExtractionSettings():
         return EXTRACTION_VERSION
+    if has_answers:
+        version = f"{EXTRACTION_VERSION}: first {settings.suffix} tokens of answers"
+        if settings.near_verbatim is not None:
+            version += f", {settings.near_verbatim} may differ"
+        return version
     version = f"{EXTRACTION_VERSION}: {settings.prefix} + {settings.suffix}, {settings.stride}"
     if settings.characters is not None:
         version += f", first {settings.characters} characters"
@@ -164,32 +181,91 @@ def build_search_version(settings: ExtractionSettings) -> str:
     return version
 
 
-def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
-    """Return the extraction settings of a benchmark's entry, or None if they or the entry are missing."""
+def find_spec(benchmark: str) -> BenchmarkSpec | None:
+    """Return the entry of a benchmark, or None if it is missing."""
     benchmarks = load_benchmarks()
     if benchmark not in benchmarks:
         return None
-    return benchmarks[benchmark].settings.extraction
+    return benchmarks[benchmark]
 
 
-def read_searched_documents(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
+def find_extraction_settings(benchmark: str) -> ExtractionSettings | None:
+    """Return the extraction settings of a benchmark's entry, or None if they or the entry are missing."""
+    spec = find_spec(benchmark)
+    if spec is None:
+        return None
+    return spec.settings.extraction
+
+
+def are_answers_searched(spec: BenchmarkSpec) -> bool:
+    """Return True if the search is for answers of conversations instead of passages of documents."""
+    settings = spec.settings
+    return isinstance(settings, ConversationSettings) and settings.scored_part in _ANSWERS
+
+
+def read_searched_documents(benchmark: str, model: TokenizedModel, paths: DataPaths) -> list[SearchedDocument]:
     """Read the whole documents that a built benchmark was drawn from, or its examples if it consists of rows.
 
-    Non-members are held out. All other documents are audited.
+    If answers of conversations are scored, there is one document per answer. It is the conversation up to the end of
+    the answer, as the model reads it. Non-members are held out. All other documents are audited.
 
     Raises:
         DataError: If the benchmark is not built, belongs to another control than ``model``, or lacks a document.
+        ModelError: If the chat template cannot be read or is not valid.
     """
     built = read_built(paths, benchmark)
     control = None
-    if model.control is not None:
-        control = model.control.name
-    built.require_matching_control(model.name, control)
+    if model.entry.control is not None:
+        control = model.entry.control.name
+    built.require_matching_control(model.entry.name, control)
+    part = built.scored_part
+    if part in _ANSWERS:
+        return _read_answers(built, model, part)
     return read_benchmark_documents(built, paths)
 
 
+def _read_answers(built: BuiltBenchmark, model: TokenizedModel, part: ScoredPart) -> list[SearchedDocument]:
+    """Return one document per scored answer. A conversation that the chat template refuses is one document."""
+    render = build_renderer(model) or render_plainly
+    documents: list[SearchedDocument] = []
+    for row in built.examples.select(["example_id", "label", "group", "collection", "messages"]).to_pylist():
+        text = ""
+        # A refused conversation has no text.
+        spans: Sequence[tuple[int, int]] = ((0, 0),)
+        problem = None
+        try:
+            rendered = render(parse_messages(row["messages"]))
+            text = rendered.text
+            spans = select_scored_spans(rendered, part) or spans
+        except UnusableRowError as error:
+            problem = str(error)
+        example_id = row["example_id"]
+        for number, (start, end) in enumerate(spans, start=1):
+            name = example_id
+            if len(spans) > 1:
+                name = f"{example_id}/{number}"
+            document = SearchedDocument(
+                name=name,
+                text=text[:end],
+                group=row["group"],
+                collection=row["collection"],
+                side=_choose_side(row["label"]),
+                answer=SearchedAnswer(example_id, number, start, text, problem),
+            )
+            documents.append(document)
+    return documents
+
+
+def _choose_side(label: int | None) -> Side:
+    if label == NON_MEMBER:
+        return "held_out"
+    return "audited"
+
+
 def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[SearchedDocument]:
-    """Read the documents of a built benchmark for any model, as :func:`read_searched_documents` does.
+    """Read the documents of a built benchmark for any model.
+
+    They are the documents of :func:`read_searched_documents`, but conversations are in their plain form and whole.
 
     Raises:
         DataError: If a document is missing from the sources.
@@ -206,16 +282,13 @@ def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[Se
     for row, text, count in zip(rows, texts, occurrences, strict=True):
         example = {"document_id": row["example_id"], "text": text, "title": None, "places": None}
         document = whole_documents.get(row["document_id"], example)
-        side: Side = "audited"
-        if row["label"] == NON_MEMBER:
-            side = "held_out"
         documents[document["document_id"]] = SearchedDocument(
             name=document["document_id"],
             text=document["text"],
             title=document["title"],
             group=row["group"],
             collection=row["collection"],
-            side=side,
+            side=_choose_side(row["label"]),
             occurrences=count,
             places=parse_places(document["places"]),
         )

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.settings import ExtractionSettings
-from audit_pipeline.extras.extraction import settings_grid
+from audit_pipeline.extras.extraction import ANSWERS, settings_grid
 from audit_pipeline.extras.extraction.documents import Quotation
 from audit_pipeline.extras.extraction.memorisation import THRESHOLDS
 from audit_pipeline.extras.extraction.search import Extraction
@@ -63,23 +63,36 @@ def compare_log_p_with_held_out(audited: Sequence[Floats], held_out: Sequence[Fl
         the p-value and the q-value. These are None for a document without windows. They are None for all documents if
         no held-out document has a window.
     """
+    return _add_q_values(_compute_p_values(audited, held_out))
+
+
+def _compute_p_values(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[tuple[int, int, float] | None]:
+    """Return the first three columns of each audited document's test, or None if the document has no test."""
+    tests: list[tuple[int, int, float] | None] = [None] * len(audited)
     with_windows = [values for values in held_out if len(values)]
-    tests: list[Test] = [dict.fromkeys(HELD_OUT_TEST)] * len(audited)
     if not with_windows:
         return tests
     max_windows = choose_texts_per_group([len(values) for values in with_windows])
-    tested: dict[int, tuple[int, int, float]] = {}
     for number, values in enumerate(audited):
         if not len(values):
             continue
         count = min(len(values), max_windows)
         references = [_find_strongest_log_p(log_p, count) for log_p in with_windows if len(log_p) >= count]
         [p_value] = compute_conformal_p_values([_find_strongest_log_p(values, count)], references)
-        tested[number] = (count, len(references), float(p_value))
-    adjusted = compute_q_values([p_value for _, _, p_value in tested.values()], "bh").tolist()
-    for number, q_value in zip(tested, adjusted, strict=True):
-        tests[number] = dict(zip(HELD_OUT_TEST, (*tested[number], q_value), strict=True))
+        tests[number] = (count, len(references), float(p_value))
     return tests
+
+
+def _add_q_values(tests: Sequence[tuple[int, int, float] | None]) -> list[Test]:
+    tested = [test for test in tests if test is not None]
+    adjusted = iter(compute_q_values([p_value for _, _, p_value in tested], "bh").tolist())
+    with_q_values: list[Test] = []
+    for test in tests:
+        if test is None:
+            with_q_values.append(dict.fromkeys(HELD_OUT_TEST))
+        else:
+            with_q_values.append(dict(zip(HELD_OUT_TEST, (*test, next(adjusted)), strict=True)))
+    return with_q_values
 
 
 def _find_strongest_log_p(values: Floats, count: int) -> float:
@@ -98,6 +111,9 @@ def compute_extraction_rates(extractions: Sequence[Extraction], benchmark: str) 
     size with one group per document, so a single document has no interval. The interval of the share of documents is
     that of Clopper and Pearson. Documents without windows are left out. The rates of first choices are missing if a
     model's first choices are unknown.
+
+    The answers of one conversation are not independent. They are one group, and the number of documents is then that of
+    conversations. A conversation is reached if one of its answers is.
 
     Returns:
         Rows of EXTRACTION_RATES without the columns model, benchmark and run_id.
@@ -128,14 +144,13 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
         rules = THRESHOLDS
     # If first choices are unknown, the last column is not read.
     shares = np.array([[*memorisation.covered, memorisation.greedy or 0.0] for memorisation in memorisations])
-    n_documents = len(extractions)
-    documents = np.arange(n_documents)
-    strongest: list[float] = []
-    for extraction in extractions:
+    documents = _number_independent_documents(extractions)
+    n_documents = len({*documents})
+    strongest = [-math.inf] * n_documents
+    for document, extraction in zip(documents, extractions, strict=True):
         log_p = extraction.strongest_log_p
-        if log_p is None:
-            log_p = -math.inf
-        strongest.append(log_p)
+        if log_p is not None:
+            strongest[document] = max(log_p, strongest[document])
     median = float(np.median(strongest))
     median_log_p = None
     if math.isfinite(median):
@@ -144,9 +159,13 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
         rule = "probability"
         if threshold is None:
             rule = "first_choices"
-        n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
+        reached: set[int] = set()
+        for document, extraction in zip(documents, extractions, strict=True):
+            if _has_reached(extraction, threshold):
+                reached.add(document)
+        n_reached = len(reached)
         reached_low, reached_high = compute_clopper_pearson_bounds(n_reached, n_documents)
-        covered = estimate_grouped_rate(shares[:, number], documents, characters)
+        covered = estimate_grouped_rate(shares[:, number], np.array(documents), characters)
         yield {
             "threshold": threshold,
             "rule": rule,
@@ -161,6 +180,18 @@ def _compute_unit_rates(extractions: Sequence[Extraction]) -> Iterator[dict[str,
             "reached_high": float(reached_high),
             "median_log_p": median_log_p,
         }
+
+
+def _number_independent_documents(extractions: Sequence[Extraction]) -> list[int]:
+    """Return a number from 0 for each extraction. The answers of one conversation have the same number."""
+    numbers: dict[object, int] = {}
+    documents = []
+    for position, extraction in enumerate(extractions):
+        unit: object = position
+        if extraction.document.answer is not None:
+            unit = extraction.document.answer.conversation_id
+        documents.append(numbers.setdefault(unit, len(numbers)))
+    return documents
 
 
 def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
@@ -240,18 +271,25 @@ def build_extraction_tables(
 
 
 def compare_extractions_with_held_out(extractions: Sequence[Extraction]) -> list[Test]:
-    """Test each audited document against the held-out documents. Held-out documents have no test."""
-    by_side: dict[Side, list[Floats]] = {"audited": [], "held_out": []}
-    for extraction in extractions:
-        by_side[extraction.document.side].append(extraction.compared_log_p)
-    audited_tests = iter(compare_log_p_with_held_out(**by_side))
-    tests: list[Test] = []
-    for extraction in extractions:
-        if extraction.document.side == "audited":
-            tests.append(next(audited_tests))
-        else:
-            tests.append(dict.fromkeys(HELD_OUT_TEST))
-    return tests
+    """Test each audited document against the held-out documents. Held-out documents have no test.
+
+    The answers of one conversation are not independent. Therefore an answer is compared with one answer of each
+    held-out conversation: the answer with the same number.
+    """
+    numbers_by_position: dict[int | None, list[int]] = {}
+    for number, extraction in enumerate(extractions):
+        answer = extraction.document.answer
+        position = None if answer is None else answer.number
+        numbers_by_position.setdefault(position, []).append(number)
+    p_values: list[tuple[int, int, float] | None] = [None] * len(extractions)
+    for numbers in numbers_by_position.values():
+        audited = [number for number in numbers if extractions[number].document.side == "audited"]
+        held_out = [number for number in numbers if extractions[number].document.side == "held_out"]
+        audited_log_p = [extractions[number].compared_log_p for number in audited]
+        held_out_log_p = [extractions[number].compared_log_p for number in held_out]
+        for number, p_value in zip(audited, _compute_p_values(audited_log_p, held_out_log_p), strict=True):
+            p_values[number] = p_value
+    return _add_q_values(p_values)
 
 
 def build_grid_rows(extractions: Sequence[Extraction], findings: settings_grid.GridFindings) -> list[dict[str, object]]:
@@ -334,7 +372,9 @@ def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table
             columns[name] = unknown
     for strength, number in enumerate(extraction.memorisation.strongest, 1):
         columns["strength"][number] = strength
-        columns["place"][number] = describe_place(document.text, int(windows.begin[number]), document.places)
+        # An answer has no place, because its text is that of the chat template and not that of a file.
+        if document.answer is None:
+            columns["place"][number] = describe_place(document.text, int(windows.begin[number]), document.places)
         if strength == 1 and passages.near_log_p != -math.inf:
             columns[_NEAR][number] = passages.near_log_p
     for number, quotation in passages.quotes.items():
@@ -371,8 +411,13 @@ def build_document_rows(
             "claim": find_extraction_claim(memorisation.reproduced),
         }
         if not memorisation.windows:
-            no_window_reason = no_window
+            no_window_reason = extraction.problem or no_window
             shares = dict.fromkeys(shares)
+        prefix_tokens = settings.prefix
+        stride = settings.stride
+        if document.answer is not None:
+            prefix_tokens = settings_grid.FROM_BEGINNING
+            stride = ANSWERS
         rows.append(
             {
                 "document_id": document.name,
@@ -382,9 +427,9 @@ def build_document_rows(
                 "side": document.side,
                 "occurrences": document.occurrences,
                 "characters": memorisation.characters,
-                "prefix_tokens": settings.prefix,
+                "prefix_tokens": prefix_tokens,
                 "suffix_tokens": settings.suffix,
-                "stride": settings.stride,
+                "stride": stride,
                 "windows": memorisation.windows,
                 "reason": no_window_reason,
                 "reproduced": memorisation.reproduced,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar
@@ -30,6 +30,7 @@ from audit_pipeline.extras.extraction.memorisation import (
 )
 from audit_pipeline.extras.extraction.window_exclusions import Exclusions, exclude_by_priors, find_exclusions
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.statistics.claims import ANSWER_NOT_MEASURED
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.tables import KINDS, Kind
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
@@ -56,12 +57,14 @@ class Extraction:
         windows: Its windows.
         is_coarse: A mask of shape (n,) of the coarse windows. They are run in any case, fine windows only if needed.
         exclusions: The windows that are set apart, with the reasons.
+        problem: The reason why an answer has no window. None for other documents.
     """
 
     document: SearchedDocument
     windows: Windows
     is_coarse: Mask
     exclusions: Exclusions
+    problem: str | None = None
 
     @cached_property
     def memorisation(self) -> Memorisation:
@@ -105,7 +108,7 @@ class Search:
 
         Args:
             model: The model to search.
-            documents: The documents, which are cut to ``options.characters``.
+            documents: The documents, which are cut to ``options.characters``. Answers are not cut.
             options: The settings of the search.
             caches: The caches of statistics.
             reference: A model that was not trained on the documents. Windows that it also reproduces are set apart as
@@ -114,20 +117,26 @@ class Search:
         Raises:
             DataError: If a window does not fit into the model's context.
         """
-        problem = window_probabilities.explain_window_too_long(model, options.lengths)
+        problem = window_probabilities.explain_too_long_windows(model, documents, options.lengths)
         if problem is not None:
             raise DataError(problem)
         self.model = model
         self.options = options
         self.unreadable_parts: tuple[str, ...] = ()
         self._caches = caches
-        self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
+        self._documents = [document.limit_characters(options.characters) for document in documents]
         self._reference = reference
         self._context_length, _ = window_and_stride(model)
         self._grid: settings_grid.Grid | None = None
-        # Servers do not return the statistics of a grid.
-        if options.grid and KINDS["grid"].is_available_from(model.has_statistic):
+        # Servers do not return the statistics of a grid. The suffixes of a grid begin at fixed tokens of a document, so
+        # they would be other parts of conversations than the answers.
+        if options.grid and not self.has_answers and KINDS["grid"].is_available_from(model.has_statistic):
             self._grid = settings_grid.build_grid(options.lengths, self._context_length)
+
+    @property
+    def has_answers(self) -> bool:
+        """Return True if answers of conversations are searched."""
+        return any(document.answer is not None for document in self._documents)
 
     def count_windows_and_tokens(self) -> tuple[int, int]:
         """Count the coarse windows, and the tokens that the model would be run on for them."""
@@ -171,8 +180,17 @@ class Search:
             self._documents, windows, coarse, exclusions, strict=True
         ):
             is_coarse = np.isin(all_windows.start, coarse_windows.start)
-            extractions.append(Extraction(document, all_windows, is_coarse, document_exclusions))
+            problem = None
+            if not len(all_windows):
+                problem = self._explain_no_window(document)
+            extractions.append(Extraction(document, all_windows, is_coarse, document_exclusions, problem))
         return extractions
+
+    def _explain_no_window(self, document: SearchedDocument) -> str | None:
+        if document.answer is None:
+            return None
+        answer = window_probabilities.encode_answer_window(self.model, document, self.options.suffix)
+        return answer.problem or ANSWER_NOT_MEASURED
 
     def _add_fine_windows(
         self, coarse: Sequence[Windows], backend: Callable[[], Backend], on_progress: OnProgress
@@ -229,7 +247,7 @@ class Search:
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
         """Return True if a document is long enough for at least one window."""
-        return bool(window_probabilities.encode_windows_at(self.model, document.text, [0], self.options.lengths))
+        return bool(window_probabilities.encode_document_windows(self.model, document, [0], self.options.lengths))
 
     def bound_near_verbatim(
         self, extraction: Extraction, number: int, backend_of: BackendOf, differing: int, beams: int
@@ -262,15 +280,15 @@ class Search:
     def encode_window(self, extraction: Extraction, number: int) -> EncodedText:
         """Return the tokens of a document's window ``number``."""
         start = int(extraction.windows.start[number])
-        [window] = window_probabilities.encode_windows_at(
-            self.model, extraction.document.text, [start], self.options.lengths
+        [window] = window_probabilities.encode_document_windows(
+            self.model, extraction.document, [start], self.options.lengths
         )
         return window
 
     def _encode_strongest_windows(self, extraction: Extraction) -> list[EncodedText]:
         starts = extraction.windows.start[list(extraction.memorisation.strongest)].tolist()
-        return window_probabilities.encode_windows_at(
-            self.model, extraction.document.text, starts, self.options.lengths
+        return window_probabilities.encode_document_windows(
+            self.model, extraction.document, starts, self.options.lengths
         )
 
     def _iterate_grid_windows_by_document(self, grid: settings_grid.Grid) -> Iterator[list[settings_grid.GridWindow]]:
@@ -283,6 +301,8 @@ class Search:
     def _encode_first_windows(self, document: SearchedDocument) -> list[EncodedText]:
         """Encode the windows that are run first: one per step for a stride in characters, else the coarse windows."""
         lengths = self.options.lengths
+        if document.answer is not None:
+            return window_probabilities.encode_document_windows(self.model, document, [0], lengths)
         if self.options.step is not None:
             step_starts = range(0, len(document.text), self.options.step)
             return window_probabilities.encode_windows_at(self.model, document.text, step_starts, lengths)
@@ -292,8 +312,8 @@ class Search:
         return window_probabilities.encode_windows_at(self.model, document.text, starts, lengths)
 
     def _encode_fine_windows(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
-        """Encode the fine windows near likely coarse windows."""
-        if not len(coarse):
+        """Encode the fine windows near likely coarse windows. An answer has none, because it has one window."""
+        if not len(coarse) or document.answer is not None:
             return []
         [tokens] = encode(self.model, [document.text])
         half = self.options.lengths.suffix // 2

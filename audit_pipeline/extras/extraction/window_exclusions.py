@@ -30,7 +30,7 @@ from audit_pipeline.statistics.claims import REPRODUCED_FROM
 from audit_pipeline.statistics.roc import Floats
 from audit_pipeline.tables import SetApart, text_sha256
 from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed_parts
+from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed_parts, has_room
 from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, encode
 
@@ -160,8 +160,8 @@ def find_exclusions(
 
     @cache
     def get_boilerplate() -> Hashes:
-        # Documents with the same text count once.
-        texts = list(dict.fromkeys(document.text for document in documents))
+        # Documents with the same text count once, and so do the answers of one conversation.
+        texts = list(dict.fromkeys(document.whole_text for document in documents))
         tokens_by_text = [text.token_id for text in encode(model, texts)]
         return find_boilerplate(tokens_by_text, compute_run_length(lengths.suffix))
 
@@ -172,7 +172,7 @@ def find_exclusions(
         if not len(window_numbers):
             continue
         starts = document_windows.start[window_numbers].tolist()
-        encoded = window_probabilities.encode_windows_at(model, document.text, starts, lengths)
+        encoded = window_probabilities.encode_document_windows(model, document, starts, lengths)
         for window_number, window in zip(window_numbers.tolist(), encoded, strict=True):
             prefix = window.token_id[: window.first_scored]
             suffix = window.token_id[window.first_scored :]
@@ -279,7 +279,8 @@ def exclude_by_priors(
         passage_numbers.append(numbers)
         if numbers:
             starts = document_windows.start[numbers].tolist()
-            encoded = window_probabilities.encode_windows_at(model, documents[document_number].text, starts, lengths)
+            document = documents[document_number]
+            encoded = window_probabilities.encode_document_windows(model, document, starts, lengths)
             passages += [(document_number, window) for window in encoded]
     if not passages:
         return list(exclusions)
@@ -365,23 +366,37 @@ def _choose_prefixes(
     position. Held-out documents come first. Documents with the same text count once. A prefix is rejected if it shares
     a run of tokens with the passage's window. Its document is then another edition of the passage's document.
 
+    If the passage is an answer, each other conversation provides everything before one of its answers.
+
     Returns:
         The prefixes of each passage. A passage has none if fewer than ``MIN_OTHER_DOCUMENTS`` documents provide one.
     """
     order = sorted(documents, key=lambda document: (document.side != "held_out", _hash_text(document.text)))
-    texts = list(dict.fromkeys(document.text for document in order))
+    other_documents: dict[str, SearchedDocument] = {}
+    for document in order:
+        other_documents.setdefault(document.whole_text, document)
 
     @cache
     def cut_prefix(text: str, tokens: int) -> Prefix | None:
         return _cut_prefix(model, text, tokens)
 
+    @cache
+    def cut_context(text: str) -> Prefix | None:
+        return _cut_context(model, other_documents[text])
+
     chosen = []
     for document_number, window in passages:
         prefixes: list[Prefix] = []
-        for text in texts:
+        document = documents[document_number]
+        for text in other_documents:
             if len(prefixes) == MAX_OTHER_DOCUMENTS:
                 break
-            if text == documents[document_number].text:
+            if text == document.whole_text:
+                continue
+            if document.answer is not None:
+                context = cut_context(text)
+                if context is not None and _is_other_context(model, context, window):
+                    prefixes.append(context)
                 continue
             prefix = cut_prefix(text, window.first_scored)
             if prefix is None:
@@ -404,6 +419,35 @@ def _cut_prefix(model: TokenizedModel, text: str, tokens: int) -> Prefix | None:
         return None
     ids, _ = window_probabilities.split_prefix_and_suffix(windows[0])
     return Prefix(text_sha256(text[start : int(windows[0].char_end[tokens - 1])]), tuple(ids))
+
+
+def _cut_context(model: TokenizedModel, document: SearchedDocument) -> Prefix | None:
+    """Return the tokens before an answer, or None if the document has no answer that can be searched."""
+    if document.answer is None:
+        return None
+    window = window_probabilities.encode_answer_window(model, document, 1).window
+    if window is None:
+        return None
+    ids, _ = window_probabilities.split_prefix_and_suffix(window)
+    return Prefix(text_sha256(document.text[: document.answer.start]), tuple(ids))
+
+
+def _is_other_context(model: TokenizedModel, context: Prefix, window: EncodedText) -> bool:
+    """Return True if a context is unlike the window of an answer, and the answer fits after it.
+
+    Conversations often begin with the same system message. Therefore the tokens with which both begin are not compared.
+    """
+    if not has_room(model, context, window.n_scored):
+        return False
+    own_prefix, suffix = window_probabilities.split_prefix_and_suffix(window)
+    own_ids = np.array([*own_prefix, *suffix])
+    other_ids = np.array(context.ids)
+    n_compared = min(len(own_prefix), len(other_ids))
+    differing = np.flatnonzero(own_ids[:n_compared] != other_ids[:n_compared])
+    if not len(differing):
+        return False
+    begin = int(differing[0])
+    return not have_common_run(other_ids[begin:], own_ids[begin:])
 
 
 def _hash_text(text: str) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.extras.extraction import WindowLengths
+from audit_pipeline.extras.extraction.documents import SearchedDocument
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.statistics import claims
 from audit_pipeline.tables import KINDS, Kind, digest, text_sha256
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
@@ -33,6 +36,71 @@ def explain_window_too_long(model: TokenizedModel, lengths: WindowLengths) -> st
         f"a window of {lengths.prefix} + {lengths.suffix} tokens and a start token do not fit into the "
         f"{context_length:,} tokens of context that {model.entry.name} is run with; use a shorter prefix or suffix"
     )
+
+
+def explain_too_long_windows(
+    model: TokenizedModel, documents: Sequence[SearchedDocument], lengths: WindowLengths
+) -> str | None:
+    """Return why the windows of documents do not fit into the model's context, or None if they fit.
+
+    The windows of answers differ in length, so each answer has its own reason (:func:`encode_answer_window`).
+    """
+    if documents and all(document.answer is not None for document in documents):
+        return None
+    return explain_window_too_long(model, lengths)
+
+
+def encode_document_windows(
+    model: TokenizedModel, document: SearchedDocument, starts: Sequence[int], lengths: WindowLengths
+) -> list[EncodedText]:
+    """Encode the windows of a document that begin at given characters.
+
+    An answer has at most one window, which begins with the conversation. Other documents have windows as
+    :func:`encode_windows_at` returns them.
+    """
+    if document.answer is None:
+        return encode_windows_at(model, document.text, starts, lengths)
+    if not len(starts):
+        return []
+    window = encode_answer_window(model, document, lengths.suffix).window
+    return [] if window is None else [window]
+
+
+class AnswerWindow(NamedTuple):
+    """The window of an answer, or the reason why the answer has no window."""
+
+    window: EncodedText | None
+    problem: str | None
+
+
+def encode_answer_window(model: TokenizedModel, document: SearchedDocument, suffix: int) -> AnswerWindow:
+    """Encode the window of an answer: all tokens before the answer, and the first tokens of the answer.
+
+    The text is tokenized as a whole. A token that begins before the answer and ends in it belongs to the answer.
+
+    Args:
+        model: The model whose tokenizer is used.
+        document: A conversation up to an answer.
+        suffix: The number of tokens of the answer. Claims are made for suffixes of this length, so an answer with fewer
+            tokens has no window.
+    """
+    answer = document.answer
+    if answer is None:
+        raise ValueError(f"{document.name} is not an answer")
+    if answer.problem is not None:
+        return AnswerWindow(None, answer.problem)
+    [text] = encode(model, [document.text])
+    n_tokens = count_tokens_with_characters(text)
+    prefix = int(np.searchsorted(text.char_end[:n_tokens], answer.start, side="right"))
+    lengths = WindowLengths(prefix, suffix)
+    context_length, _ = window_and_stride(model)
+    if n_tokens - prefix < suffix:
+        return AnswerWindow(None, claims.ANSWER_TOO_SHORT)
+    if prefix == 0:
+        return AnswerWindow(None, claims.ANSWER_WITHOUT_CONTEXT)
+    if lengths.window + 1 > context_length:
+        return AnswerWindow(None, claims.ANSWER_BEYOND_CONTEXT)
+    return AnswerWindow(_cut_window(text, 0, text_sha256(document.text), lengths), None)
 
 
 def encode_windows_at(

@@ -27,7 +27,7 @@ SELECT pairs.number, pairs.model, pairs.benchmark, pairs.documents, pairs.reprod
     pairs.held_out_reproduced, pairs.without_window, pairs.reason, pairs.windows, pairs.set_apart, pairs.predictable,
     pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride, pairs.grid_settings, pairs.price,
     pairs.raw_attempted.planned_beforehand AS is_planned,
-    CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.held_out + 1) END AS smallest_p,
+    CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.raw_held_out_compared + 1) END AS smallest_p,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current, entries.number AS lineage,
     count(*) OVER () AS in_all, (
         SELECT coalesce(list({

@@ -10,7 +10,7 @@ WITH done AS (
     FROM runs SEMI JOIN page ON page.model = runs.model WHERE is_current
 ), searches AS (
     SELECT list({
-        'title': benchmark_title, 'documents': documents, 'held_out': held_out, 'held_out_reached': n_reached,
+        'title': benchmark_title, 'documents': documents, 'held_out': coalesce(n_documents, held_out), 'held_out_reached': n_reached,
         'held_out_rate': estimate(reached, reached_low, reached_high), 'prefix_tokens': prefix_tokens,
         'suffix_tokens': suffix_tokens, 'stride': stride, 'grid_settings': grid_settings,
         'attempted': raw_attempted, 'finished_at': finished_at, 'code_version': code_version

@@ -80,6 +80,9 @@ SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_ti
     sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
     any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride,
     count(*) FILTER (side = 'audited' AND windows = 0) AS raw_without_window,
+    -- An answer is compared with one answer of each held-out conversation.
+    count(DISTINCT CASE WHEN stride = 'answers' THEN regexp_replace(document_id, '/[0-9]+$', '') ELSE document_id END)
+        FILTER (side = 'held_out' AND windows > 0) AS raw_held_out_compared,
     count(*) FILTER (side = 'audited' AND q_bh <= 0.05) AS raw_stand_out,
     EXISTS (FROM current_chat_documents AS asked
         WHERE asked.model = every.model AND asked.benchmark = every.benchmark) AS raw_asked,

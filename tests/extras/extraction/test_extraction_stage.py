@@ -80,7 +80,7 @@ def kept(workspace: Workspace, table: Table, run_id: str) -> pa.Table:
 
 def test_documents_are_whole_and_keep_the_side_of_their_texts(workspace: Workspace) -> None:
     model = workspace.model("tiny")
-    documents = read_searched_documents("made_8", model.entry, workspace.paths)
+    documents = read_searched_documents("made_8", model, workspace.paths)
     examples = read_built(workspace.paths, "made_8").examples.to_pylist()
     sides = {row["document_id"]: "audited" if row["label"] else "held_out" for row in examples}
     assert {one.name: one.side for one in documents} == sides
@@ -121,7 +121,7 @@ def test_a_passage_names_its_page_and_pages_change_no_version(workspace: Workspa
     places = ((0, "page 1"), (50, "page 3"))
     workspace.fetch(*(replace(document, places=places) for document in made_documents(PER_SIDE, 40)))
     assert store.compute_documents_version(store.read_documents(workspace.paths, SOURCE)) == before
-    documents = read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
+    documents = read_searched_documents("made_8", workspace.model("tiny"), workspace.paths)
     assert {document.places for document in documents} == {places}
     extract(workspace, "first")
     rows = kept(workspace, EXTRACTION_WINDOWS, "first").to_pylist()
@@ -192,14 +192,14 @@ def test_too_long_windows_are_a_reason_and_no_error(workspace: Workspace) -> Non
 def test_missing_documents_are_reported(workspace: Workspace) -> None:
     workspace.fetch(*made_documents(1, 40))
     with pytest.raises(DataError, match=r"no longer in its sources.*Build the benchmark again"):
-        read_searched_documents("made_8", workspace.model("tiny").entry, workspace.paths)
+        read_searched_documents("made_8", workspace.model("tiny"), workspace.paths)
 
 
 def test_removed_texts_are_removed_from_the_cache(workspace: Workspace) -> None:
     extract(workspace, "first")
     columns = (pq.read_table(part, columns=["text_sha256"]).column(0) for part in workspace.parts("extraction"))
     digests = {sha256 for column in columns for sha256 in column.to_pylist()}
-    documents = read_searched_documents("plain_9", workspace.model("tiny").entry, workspace.paths)
+    documents = read_searched_documents("plain_9", workspace.model("tiny"), workspace.paths)
     removal = find_removal(RemovalTarget("benchmark", "made_8"), workspace.paths)
     assert not digests & removal.texts, "every document is of both benchmarks"
     assert digests <= {text_sha256(document.text) for document in documents}
@@ -271,7 +271,7 @@ def test_a_benchmark_of_rows_has_its_texts_as_documents(workspace: Workspace) ->
         }
     )
     workspace.build("rows")
-    documents = read_searched_documents("rows", workspace.model("tiny").entry, workspace.paths)
+    documents = read_searched_documents("rows", workspace.model("tiny"), workspace.paths)
     assert sorted((one.text[:13], one.side) for one in documents) == [
         (f"text number {number}", "audited" if number % 2 else "held_out") for number in range(6)
     ]
@@ -315,7 +315,7 @@ def test_the_command_searches_a_benchmark_or_a_document(workspace: Workspace) ->
     assert found.to_pylist() == [{"benchmark": "plain_9", "suffix_tokens": 8, "grid_settings": 64}]
     [counted] = query_warehouse(workspace.paths.warehouse, "SELECT count(*) AS n FROM extraction_grid").to_pylist()
     assert counted["n"] == len(json.loads(result.stdout)["grid"]) > 0
-    [document, *_] = read_searched_documents("plain_9", workspace.model("tiny").entry, workspace.paths)
+    [document, *_] = read_searched_documents("plain_9", workspace.model("tiny"), workspace.paths)
     name = document.name
     result = workspace.run(*asked, "--document", name)
     assert result.exit_code == 0, result.stderr

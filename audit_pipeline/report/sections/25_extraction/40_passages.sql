@@ -33,7 +33,8 @@ SELECT strongest.model, strongest.benchmark, position AS place, cut(strongest.do
             AND (trim(suffix_pieces[i]) = '' OR trim(suffix_pieces[i]) <> trim(first_choice_pieces[i]))
     } FOR i IN range(1, CASE WHEN page.includes_text THEN len(suffix_pieces) ELSE 0 END + 1)] AS pieces,
     CASE WHEN page.includes_text THEN given_text END AS raw_given, array_to_string(suffix_pieces, '') AS raw_original,
-    pairs.price AS raw_price, pairs.prefix_tokens + pairs.suffix_tokens AS raw_window
+    -- The windows of answers differ in length, so their cost is not known here.
+    CASE WHEN pairs.stride <> 'answers' THEN pairs.price END AS raw_price, pairs.prefix_tokens + pairs.suffix_tokens AS raw_window
 FROM strongest JOIN all_extraction_pairs AS pairs USING (model, benchmark) CROSS JOIN page
 LEFT JOIN documents USING (document_id)
 ORDER BY strongest.benchmark, position;

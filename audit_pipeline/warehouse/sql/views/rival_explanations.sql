@@ -1,10 +1,14 @@
 CREATE VIEW rival_explanations AS
-WITH searched AS (
-    SELECT benchmark, model, count(*) FILTER (windows > 0) AS documents,
+WITH found_documents AS (
+    -- The answers of a conversation are not independent of each other.
+    SELECT *, CASE WHEN stride = 'answers' THEN regexp_replace(document_id, '/[0-9]+$', '') ELSE document_id END AS unit_id
+    FROM current_document_memorisation
+), searched AS (
+    SELECT benchmark, model, count(DISTINCT unit_id) FILTER (windows > 0) AS documents,
         count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS with_passage,
-        count(*) FILTER (side = 'held_out' AND windows > 0) AS held_out,
-        count(*) FILTER (side = 'held_out' AND claim = 'reproduced') AS held_out_with_passage
-    FROM current_document_memorisation GROUP BY ALL
+        count(DISTINCT unit_id) FILTER (side = 'held_out' AND windows > 0) AS held_out,
+        count(DISTINCT unit_id) FILTER (side = 'held_out' AND claim = 'reproduced') AS held_out_with_passage
+    FROM found_documents GROUP BY ALL
 ), likely AS (
     SELECT found.benchmark, found.model, count(*) AS windows,
         count(*) FILTER (found.set_apart = 'in several documents') AS elsewhere,
@@ -26,7 +30,8 @@ WITH searched AS (
 ), passages AS (
     SELECT document.benchmark, document.model, document.document_id, min(texts.published) AS published,
         list(DISTINCT texts.example_id) AS examples
-    FROM current_document_memorisation AS document LEFT JOIN texts USING (benchmark, document_id)
+    FROM found_documents AS document
+    LEFT JOIN texts ON texts.benchmark = document.benchmark AND texts.document_id = document.unit_id
     WHERE document.side = 'audited' AND document.claim = 'reproduced' GROUP BY ALL
 ), dated AS (
     SELECT passages.benchmark, passages.model, any_value(released.release_date) AS release_date,
