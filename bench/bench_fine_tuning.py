@@ -10,7 +10,8 @@ No real conversations are available here, so they are made of State of the Union
 the assistant is the next 32 words. Members and held-out conversations may come from the same address.
 
 The adapter is trained on the text that the model's chat template makes of a conversation. By default the loss covers
-the answers only, as in most fine-tuning. With ``--loss text`` it covers the whole text, as in pretraining.
+the answers only, as in most fine-tuning. With ``--loss text`` it covers the whole text. The end token after an answer is
+never trained, because scoring cuts it off, too.
 
 ``corpus-audit score`` scores the conversations with the base and with every checkpoint: once the answers alone, and
 once the whole texts. Both parts must share one pass, which the script checks. Each cell of the table has the AUROC with
@@ -70,14 +71,14 @@ class Cell(NamedTuple):
 
     Attributes:
         auroc: The AUROC.
-        low: The lower end of its 95% interval.
-        high: The upper end of its 95% interval.
+        low: The lower end of its 95% interval, or None if there are too few conversations.
+        high: The upper end of its 95% interval, or None.
         tpr: The TPR at 1% FPR.
     """
 
     auroc: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     tpr: float
 
 
@@ -243,7 +244,7 @@ def find_effects_of_base(table: Mapping[tuple[str, ScoredPart], Mapping[str, Cel
         if title != "base":
             continue
         for detector, cell in cells.items():
-            if not cell.low <= 0.5 <= cell.high:
+            if cell.low is not None and cell.high is not None and not cell.low <= 0.5 <= cell.high:
                 effects.append(f"the base separates the two sides by {detector} (part {part})")
     return effects
 
@@ -275,7 +276,10 @@ def print_table(table: Mapping[tuple[str, ScoredPart], Mapping[str, Cell]]) -> N
 
 
 def format_cell(cell: Cell) -> str:
-    return f"{cell.auroc:.3f} [{cell.low:.3f}, {cell.high:.3f}], {cell.tpr:.3f}"
+    interval = ""
+    if cell.low is not None and cell.high is not None:
+        interval = f" [{cell.low:.3f}, {cell.high:.3f}]"
+    return f"{cell.auroc:.3f}{interval}, {cell.tpr:.3f}"
 
 
 if __name__ == "__main__":
