@@ -10,8 +10,8 @@ No real conversations are available here, so they are made of State of the Union
 the assistant is the next 32 words. Members and held-out conversations may come from the same address.
 
 The adapter is trained on the text that the model's chat template makes of a conversation. By default the loss covers
-the answers only, as in most fine-tuning. With ``--loss text`` it covers the whole text. The end token after an answer is
-never trained, because scoring cuts it off, too.
+the answers only, as in most fine-tuning. With ``--loss text`` it covers the whole text. The end token after an
+answer is not trained, and it is not scored either.
 
 ``corpus-audit score`` scores the conversations with the base and with every checkpoint: once the answers alone, and
 once the whole texts. Both parts must share one pass, which the script checks. Each cell of the table has the AUROC with
