@@ -17,7 +17,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,10 @@ from peft import LoraConfig, get_peft_model
 
 from audit_pipeline.extras.controls.build import train
 from audit_pipeline.extras.controls.config import ControlEntry
-from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, TWIN, draw_texts, read_control_documents
+from audit_pipeline.extras.controls.draw import HELD_OUT, MEMBER, TWIN, DrawnText, draw_texts, read_control_documents
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.conversion import read_with_transformers
-from audit_pipeline.models.tokenized_model import apply_overrides, load_tokenized
+from audit_pipeline.models.tokenized_model import TokenizedModel, apply_overrides, load_tokenized
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.pipeline.workspace_creation import create_workspace
 from audit_pipeline.sources.config import load_source_settings
@@ -92,8 +92,7 @@ def make_workspace(folder: Path, *, texts: int, epochs: int, calibrating: int = 
     )
     create_workspace(folder)
     paths = DataPaths(folder / "data")
-    refresh_source("sotu", paths, "bench", load_source_settings(folder / "config"))
-    drawn = draw_texts(read_control_documents(control, paths)[0], control)
+    drawn = draw_windows(control, paths, folder / "config")
     by_role = {role: [text.text for text in drawn if text.role == role] for role in (MEMBER, HELD_OUT, TWIN)}
     rows = [{"input": text, "label": 1, "split": "evaluation"} for text in by_role[MEMBER]]
     for place, text in enumerate(by_role[HELD_OUT]):
@@ -130,21 +129,65 @@ def write_configuration(config: Path) -> None:
         (config / f"{unused}.yaml").unlink(missing_ok=True)
 
 
+def draw_windows(control: ControlEntry, paths: DataPaths, config: Path) -> list[DrawnText]:
+    """Fetch the source sotu into a new workspace, and draw the windows of a control with their roles."""
+    refresh_source("sotu", paths, "bench", load_source_settings(config))
+    documents = read_control_documents(control, paths)[0]
+    return draw_texts(documents, control)
+
+
 def train_adapter(folder: Path, texts: Sequence[str], control: ControlEntry, paths: DataPaths, config: Path) -> None:
     """Train an adapter, and save it after an eighth, a quarter, a half and all of the steps."""
+
+    def name_checkpoint(step: int, steps: int) -> str | None:
+        if step in {steps // 8, steps // 4, steps // 2, steps}:
+            return f"step{step}"
+        return None
+
+    base, adapted = attach_new_adapter(control.seed, paths, config)
+    train_checkpoints(adapted, base, folder, texts, control, name_checkpoint)
+
+
+def attach_new_adapter(seed: int, paths: DataPaths, config: Path) -> tuple[TokenizedModel, Any]:
+    """Return the base, and its weights in memory with an untrained adapter."""
     base = load_tokenized(apply_overrides(load_models(config)[BASE], dtype=DTYPE), paths)
-    assert base.start_token_id is not None
-    torch.manual_seed(control.seed)
+    torch.manual_seed(seed)
     adapted = get_peft_model(load_weights(base, "cpu"), LoraConfig(**LORA, layers_to_transform=TRAINED_LAYERS))
     adapted.peft_config["default"].base_model_name_or_path = BASE
+    return base, adapted
 
-    def keep(step: int, steps: int, loss: float) -> None:
-        if step in {steps // 8, steps // 4, steps // 2, steps}:
+
+def train_checkpoints(
+    adapted: Any,
+    base: TokenizedModel,
+    folder: Path,
+    texts: Sequence[str],
+    control: ControlEntry,
+    name_checkpoint: Callable[[int, int], str | None],
+) -> None:
+    """Train an adapter and save its checkpoints.
+
+    Args:
+        adapted: The weights of the base with the adapter.
+        base: The base.
+        folder: The folder with one folder per checkpoint.
+        texts: The texts of an epoch.
+        control: The settings of the training.
+        name_checkpoint: Receives the number of a finished step and the number of all steps. Returns the name of the
+            checkpoint to save, or None.
+    """
+    assert base.start_token_id is not None
+
+    def save_checkpoint(step: int, steps: int, loss: float) -> None:
+        name = name_checkpoint(step, steps)
+        if name is not None:
             print(f"{folder.name}: step {step} of {steps}, loss {loss:.2f}", flush=True)
-            adapted.save_pretrained(folder / f"step{step}")
+            adapted.save_pretrained(folder / name)
 
     tokenizer = read_with_transformers(base.located)[0]
-    train(adapted, tokenizer, base.start_token_id, texts, control, role="exposed", device="cpu", on_step=keep)
+    train(
+        adapted, tokenizer, base.start_token_id, texts, control, role="exposed", device="cpu", on_step=save_checkpoint
+    )
 
 
 def run_command(folder: Path, *arguments: str) -> str:

@@ -21,6 +21,7 @@ RUNS = {
     "bench_coverage": "--repeats 10",
     "bench_decisions": "--sets 4",
     "bench_evaluate": "--shapes 200x2 --formats .csv",
+    "bench_fine_tuning": "--conversations 6 --epochs 1",
     "bench_infilling": "--words 16 --steps 1 --texts 2 --repeats 1",
     "bench_overlap": "--megabytes 0.2 --texts 20 --repeats 1",
     "bench_overlap_evidence": "--each 4 --documents 100",
