@@ -8,6 +8,7 @@ from functools import partial
 from pydantic import BaseModel, Field
 
 from audit_pipeline import tables
+from audit_pipeline.benchmarks.model_inputs import TEMPLATE
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.extras.extraction import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extras.extraction.pair_extraction import (
@@ -18,7 +19,7 @@ from audit_pipeline.extras.extraction.pair_extraction import (
     find_spec,
 )
 from audit_pipeline.pipeline.stage import AUDIT_PAIRS, PAIR, StageJob, StageResult, StageRun, UiMetadata, audit_asset
-from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs
+from audit_pipeline.pipeline.workspace_state import Inputs, Scope, WorkspaceState, get_recorded_inputs, join_versions
 
 
 class ExtractionOptions(BaseModel):
@@ -69,6 +70,7 @@ class ExtractionOptions(BaseModel):
         "code": "its documents were searched with other settings, or by an earlier version of the code",
         "statistics": "the start token or the window changed since its documents were searched",
         "reference_model": "the reference model changed since its documents were searched",
+        "chat template": "the model's chat template changed since its answers were searched",
     },
 )
 def extraction(run: StageRun) -> StageResult:
@@ -119,6 +121,7 @@ def get_extraction_inputs(partition: str, state: WorkspaceState) -> Inputs:
         inputs["endpoint" if is_on_server else "model"] = model.identity.model_fingerprint
     # The key is not ``token_statistics/...``, because the search would then wait for the pass over the texts.
     inputs["statistics"] = state.find_statistics_version(pair)
+    inputs["chat template"] = state.find_template_version(pair, tables.DOCUMENT_MEMORISATION.name)
     inputs |= state.find_needed_versions(pair.model, "reference_model") or {}
     return inputs
 
@@ -129,4 +132,8 @@ def get_recorded_extraction_inputs(partition: str, state: WorkspaceState) -> Inp
     entry = state.find_latest_entry(tables.DOCUMENT_MEMORISATION.name, partition)
     if entry is None:
         return None
-    return {**get_recorded_inputs(entry), "statistics": entry.upstream.get(f"token_statistics/{partition}")}
+    return {
+        **get_recorded_inputs(entry),
+        "statistics": entry.upstream.get(f"token_statistics/{partition}"),
+        "chat template": join_versions(TEMPLATE, entry.upstream),
+    }

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.conversation_rows import ConversationSettings, parse_messages
+from audit_pipeline.benchmarks.model_inputs import build_template_upstream
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX
@@ -118,6 +119,7 @@ def extract_pair(
         # The version includes how the model is run, such as its start token.
         f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
         **build_reference_upstream(reference),
+        **build_template_upstream(benchmark, model),
     }
     origin = build_pair_origin(model, benchmark, settings.recorded)
     versions = {
