@@ -324,7 +324,7 @@ def _drop_conflicting_texts(
         else:
             # Conversations often share the message of the system, and short answers.
             whole_texts.append(render_without_system(text.messages))
-            answers.append(text.text)
+            answers.append(whole_texts[-1] if text.scored_part == "all" else text.text)
         labels.append(text.label)
     no_digests = [""] * len(labels)
 

@@ -41,7 +41,14 @@ def describe_search_answer(
         has_answers: Whether the documents are answers of conversations.
     """
     those = format_count_with_noun(counts["documents"], "document", "documents")
-    facts = {"design_stated_by": None, **counts, "model": model, "benchmark": benchmark, "those": those}
+    facts = {
+        "design_stated_by": None,
+        **counts,
+        "model": model,
+        "benchmark": benchmark,
+        "those": those,
+        "has_answers": has_answers,
+    }
     claim = None
     claim_in_words = None
     if counts["documents"]:

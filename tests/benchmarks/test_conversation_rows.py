@@ -98,7 +98,19 @@ def test_a_shared_message_of_the_system_makes_no_conversations_equal(tmp_path: P
         near_duplicate_threshold=0.3,
     )
     assert {row.location for row in report.skipped} == {"rows.jsonl:1", "rows.jsonl:9"}
+    # Conversations that share their beginning are different documents.
     assert len(set(report.examples["group"].to_pylist())) == 7
+
+
+def test_a_conversation_on_both_sides_is_left_out_even_if_its_system_message_differs(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": words_of("q", 6)}, {"role": "assistant", "content": words_of("a", 6)}]
+    system = {"role": "system", "content": words_of("rule", 200)}
+    rows = [{"messages": talk, "label": 0}, {"messages": [system, *talk], "label": 1}]
+    for number in range(4):
+        other = [{**talk[0], "content": words_of(f"q{number}", 6)}, {**talk[1], "content": words_of(f"a{number}", 6)}]
+        rows.append({"messages": other, "label": number % 2})
+    report = build_labelled(tmp_path, rows, label_column="label", scored_part="all", design="randomised")
+    assert {row.location for row in report.skipped} == {"rows.jsonl:1", "rows.jsonl:2"}
 
 
 def test_a_filled_template_is_the_question_of_its_answer(tmp_path: Path) -> None:

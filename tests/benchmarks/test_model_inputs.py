@@ -27,7 +27,7 @@ from audit_pipeline.readers.conversations import Message, ScoredPart
 from audit_pipeline.scoring.pair_scores import run_passes, score_and_store_pair
 from audit_pipeline.store.files import read_table
 from audit_pipeline.store.ledger import LineageStep
-from audit_pipeline.tables import EXAMPLES, HIGHLIGHTS, SCORES, Pair
+from audit_pipeline.tables import EXAMPLES, HIGHLIGHTS, SCORES, Pair, text_sha256
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 CHATML = "{% for message in messages %}{{ '<' + message['role'] + '>' + message['content'] + '</>\n' }}{% endfor %}"
@@ -159,6 +159,10 @@ def test_forgetting_a_benchmark_removes_the_statistics_of_rendered_conversations
     rendered = build_example_inputs(read_built(paths, "talks").examples, model).distinct_texts
     assert len(read_statistics(model, rendered, paths)) == 7
     removal = find_removal(RemovalTarget("benchmark", "talks"), paths)
+    # A search of answers caches rows of the conversation up to each answer.
+    up_to_first_answers = {text.split("</s>")[0] for text in rendered if "</s>" in text}
+    assert len(up_to_first_answers) == 3
+    assert removal.texts >= set(map(text_sha256, up_to_first_answers))
     execute_removal(removal, paths)
     assert len(read_statistics(model, rendered, paths)) == 0
     assert removal.retained_data[-1].startswith("the documents of the benchmark's sources")

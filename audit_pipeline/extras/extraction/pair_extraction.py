@@ -119,8 +119,9 @@ def extract_pair(
         # The version includes how the model is run, such as its start token.
         f"token_statistics/{pair.partition}": compute_statistics_version(model, benchmark.digest),
         **build_reference_upstream(reference),
-        **build_template_upstream(benchmark, model),
     }
+    if any(document.answer is not None for document in documents):
+        upstream |= build_template_upstream(benchmark, model)
     origin = build_pair_origin(model, benchmark, settings.recorded)
     versions = {
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)

@@ -12,6 +12,7 @@ of four reasons:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -435,19 +436,27 @@ def _cut_context(model: TokenizedModel, document: SearchedDocument) -> Prefix | 
 def _is_other_context(model: TokenizedModel, context: Prefix, window: EncodedText) -> bool:
     """Return True if a context is unlike the window of an answer, and the answer fits after it.
 
-    Conversations often begin with the same system message. Therefore the tokens with which both begin are not compared.
+    Conversations often begin with the same system message, and their last questions often end with the same
+    instruction. Therefore the tokens with which both contexts begin or end are not compared.
     """
     if not has_room(model, context, window.n_scored):
         return False
     own_prefix, suffix = window_probabilities.split_prefix_and_suffix(window)
-    own_ids = np.array([*own_prefix, *suffix])
     other_ids = np.array(context.ids)
-    n_compared = min(len(own_prefix), len(other_ids))
-    differing = np.flatnonzero(own_ids[:n_compared] != other_ids[:n_compared])
-    if not len(differing):
+    n_begin = _count_equal_tokens(own_prefix, context.ids)
+    if n_begin == min(len(own_prefix), len(other_ids)):
         return False
-    begin = int(differing[0])
-    return not have_common_run(other_ids[begin:], own_ids[begin:])
+    n_end = _count_equal_tokens(own_prefix[n_begin:][::-1], context.ids[n_begin:][::-1])
+    if n_begin + n_end == len(other_ids):
+        return False
+    own_ids = np.array([*own_prefix[n_begin : len(own_prefix) - n_end], *suffix])
+    return not have_common_run(other_ids[n_begin : len(other_ids) - n_end], own_ids)
+
+
+def _count_equal_tokens(first: Sequence[int], second: Sequence[int]) -> int:
+    """Return the number of tokens with which two sequences begin alike."""
+    pairs = zip(first, second, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _hash_text(text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -85,14 +85,14 @@ def _add_rendered_texts(
     """Add the digests of the conversations for one model, or return the reason why some may be missing."""
     try:
         model = load_tokenized(resolve_model(name, load_models()), paths)
-        texts = build_example_inputs(conversations, model).distinct_texts
+        inputs = build_example_inputs(conversations, model)
     except AuditError as error:
         return f"the chat template of the model cannot be read ({error})"
-    digests.update(_hash_texts(texts))
+    texts = inputs.distinct_texts
+    digests.update(map(text_sha256, [*texts, *list_derived_texts(texts)]))
+    # A search of answers caches rows of the conversation up to each answer.
+    for text, spans in zip(inputs.texts, inputs.spans, strict=True):
+        digests.update(text_sha256(text[:end]) for _, end in spans or ())
     if len(versions) > 1:
         return "the chat template of the model has changed since the first audit"
     return None
-
-
-def _hash_texts(texts: list[str]) -> Iterable[str]:
-    return map(text_sha256, [*texts, *list_derived_texts(texts)])

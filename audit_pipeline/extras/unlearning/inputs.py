@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline import tables
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.benchmarks.model_inputs import build_example_inputs
+from audit_pipeline.benchmarks.model_inputs import TEMPLATE, build_example_inputs
 from audit_pipeline.detectors.detector_inputs import StatisticsIndex
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import compute_lowest_means
@@ -262,6 +262,7 @@ def read_document_values(
     references: set[tuple[tuple[str, str], ...]] = set()
     for benchmark in benchmarks:
         rows_by_model: dict[tables.ComparedModel, list[Row]] = {}
+        templates: set[tuple[str, ...]] = set()
         for role, model in models.items():
             entry = _find_comparable_extraction(model, benchmark, models.values(), paths)
             if isinstance(entry, str):
@@ -272,6 +273,11 @@ def read_document_values(
             if len(references) > 1:
                 return _build_empty_document_values(
                     "the extractions used different reference models, or only some of them used a reference model"
+                )
+            templates.add(tuple(value for name, value in entry.upstream.items() if name.startswith(f"{TEMPLATE}/")))
+            if len(templates) > 1:
+                return _build_empty_document_values(
+                    "the models have different chat templates, so the extractions searched different texts"
                 )
             rows_by_model[role] = _read_extraction(entry, paths)
         documents = _join_rows_by_document(rows_by_model)

@@ -22,7 +22,7 @@ from audit_pipeline.benchmarks.config import (
     utc_today,
 )
 from audit_pipeline.benchmarks.model_inputs import build_benchmark_inputs
-from audit_pipeline.errors import DataError, NotApplicableError, PairsFailedError
+from audit_pipeline.errors import DataError, ModelError, NotApplicableError, PairsFailedError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.pipeline import audit_requests
@@ -348,7 +348,7 @@ def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | N
         require_kinds(model, request.options.kinds)
         models.append(model)
     plan = audit_requests.plan_request(request, models, paths)
-    problems = plan.problems_of("benchmark")
+    problems = dict(plan.problems_of("benchmark"))
     if problems and not request.leave_out:
         raise DataError(next(iter(problems.values())))
     preparation_steps = _list_preparation_steps(plan)
@@ -369,7 +369,13 @@ def plan_dry_run(request: audit_requests.AuditRequest, model: TokenizedModel | N
         built = read_built(paths, spec.name)
         built.require_passed_checks()
         session = build_audit_session(built, model, paths)
-        texts = build_benchmark_inputs(built, model).distinct_texts
+        try:
+            texts = build_benchmark_inputs(built, model).distinct_texts
+        except (DataError, ModelError) as error:
+            if not request.leave_out:
+                raise
+            problems[spec.name] = str(error)
+            continue
         plans[spec.name] = (session.plan(texts, request.options.kinds), reasons.get(spec.name, ""))
     return DryRun(plans, preparation_steps, not_built, problems)
 

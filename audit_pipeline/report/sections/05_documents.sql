@@ -34,7 +34,9 @@ WITH asked AS (
 ), searched AS (
     SELECT model, benchmark, "group", CASE WHEN count(*) = 1 THEN any_value(title) END AS title,
         sum(windows) AS windows, sum(reproduced)::BIGINT AS reproduced, max(longest_run_words) AS longest_run_words,
-        max(reason) AS reason, min(finite(p_value)) AS p_value, min(finite(q_bh)) AS q_value,
+        max(reason) AS reason,
+        -- Several documents of a group have several p-values. The smallest is multiplied by their number (Bonferroni).
+        least(1, count(finite(p_value)) * min(finite(p_value))) AS p_value, min(finite(q_bh)) AS q_value,
         max(n_held_out) AS n_held_out
     FROM current_document_memorisation SEMI JOIN pairs USING (model, benchmark)
     WHERE side = 'audited' GROUP BY ALL

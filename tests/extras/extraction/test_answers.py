@@ -32,6 +32,7 @@ from audit_pipeline.extras.extraction.pair_extraction import (
 )
 from audit_pipeline.extras.extraction.result_tables import compare_extractions_with_held_out, compute_extraction_rates
 from audit_pipeline.extras.extraction.search import Extraction
+from audit_pipeline.extras.extraction.window_exclusions import _cut_context, _is_other_context
 from audit_pipeline.extras.extraction.window_probabilities import encode_answer_window
 from audit_pipeline.pipeline.whole_configuration import load_configuration
 from audit_pipeline.statistics import claims
@@ -211,6 +212,24 @@ def put_answer(found: Extraction, conversation: str, number: int) -> Extraction:
     answer = SearchedAnswer(conversation, number, 0, "")
     document = replace(found.document, name=f"{conversation}/{number}", answer=answer)
     return replace(found, document=document)
+
+
+def test_contexts_that_share_only_their_beginning_and_end_are_other_contexts(taught: Taught) -> None:
+    """Otherwise a fixed instruction before every answer would leave no other context."""
+    begin = f"s: {filler(3, 50)}\nu: "
+    end = f" {filler(3, 60)}\na: "
+    question = filler(10, 1)
+    window = encode_answer_window(taught.model, answer_of(begin + question + end, PASSAGE), SUFFIX).window
+    assert window is not None
+
+    def is_other(context: str) -> bool:
+        prefix = _cut_context(taught.model, answer_of(context, PASSAGE))
+        assert prefix is not None
+        return _is_other_context(taught.model, prefix, window)
+
+    assert is_other(begin + filler(4, 70) + end)
+    assert not is_other(begin + end)
+    assert not is_other(f"{begin}so {question} so{end}")
 
 
 def test_an_answer_is_compared_with_one_answer_of_each_held_out_conversation() -> None:
