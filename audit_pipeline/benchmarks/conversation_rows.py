@@ -22,7 +22,7 @@ from audit_pipeline.readers.text_rows import Row, UnusableRowError
 
 
 class ConversationSettings(StrictSettings):
-    """The setting of a benchmark whose rows may be conversations."""
+    """Setting of benchmarks that can contain conversations."""
 
     scored_part: ScoredPart | None = Field(
         default=None,

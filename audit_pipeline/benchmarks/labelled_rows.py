@@ -411,7 +411,7 @@ def _build_labelled_text(
     if reader.max_words is not None and len(words) > reader.max_words:
         raise UnusableRowError(f"has {len(words)} words, more than {reader.max_words}")
     label = reader.read_label(row)
-    fields: dict[str, Any] = {"collection": spec.family, "language": settings.language}
+    fields: dict[str, Any] = {"text": text, "collection": spec.family, "language": settings.language}
     if reader.read_assignment is not None:
         fields |= reader.read_assignment(row)
     if settings.id_column is None and fields.get("messages") is not None:
@@ -427,7 +427,6 @@ def _build_labelled_text(
     return LabelledText(
         document_id=f"{spec.family}:{document}",
         group=f"{spec.family}:{group}",
-        text=text,
         label=label,
         published=published,
         **fields,

@@ -22,7 +22,7 @@ from audit_pipeline.readers.text_rows import UnusableRowError
 from audit_pipeline.tables import build_model_inputs, locate_scored_spans
 
 TEMPLATE = "chat_template"
-"""The kind of input under which the ledger records the version of a chat template."""
+"""The kind of input for chat templates in the ledger."""
 
 
 def build_template_name(model: str) -> str:

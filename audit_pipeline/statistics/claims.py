@@ -123,13 +123,13 @@ LIKELIEST_UNKNOWN_IN_WORDS = (
 TOO_SHORT = "too short for extraction"
 """The reason why no passage is searched in a document that has fewer tokens than a window."""
 ANSWER_TOO_SHORT = "the answer is too short for extraction"
-"""The reason why an answer that has fewer tokens than a suffix is not searched."""
+"""Reason for skipping an answer with fewer tokens than a suffix."""
 ANSWER_WITHOUT_CONTEXT = "nothing precedes the answer"
-"""The reason why an answer is not searched if the model would read no conversation before it."""
+"""Reason for skipping an answer at the beginning of its text."""
 ANSWER_BEYOND_CONTEXT = "the conversation before the answer is too long for the model's context"
-"""The reason why an answer is not searched if the model cannot read all tokens before it."""
+"""Reason for skipping an answer that does not fit into the model's context."""
 ANSWER_NOT_MEASURED = "the probability of the answer is not known"
-"""The reason why there is no result if the back end returned no log-probability for a token of the answer."""
+"""Reason for a missing result: the back end returned no log-probability for a token of the answer."""
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
         "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "

@@ -153,8 +153,6 @@ def read_row_assignment(row: Row, settings: LabelledSettings) -> dict[str, Any]:
     fields = {"context": context or None, "split": split, "collection": collection, "language": language}
     if settings.scored_part is not None:
         fields |= read_conversation_fields(row, settings.scored_part)
-        # The reader returns the text itself.
-        del fields["text"]
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -206,10 +206,7 @@ def read_templated_rows(
         if problem is not None:
             raise UnusableRowError(f"its question {problem}")
         if settings.scored_part is not None:
-            fields = read_item_conversation(row, settings.scored_part)
-            # The reader returns the text itself.
-            del fields["text"]
-            return fields
+            return read_item_conversation(row, settings.scored_part)
         return {"context": context}
 
     reader = RowReader(

@@ -20,7 +20,7 @@ COARSE_TO_FINE = "coarse-to-fine"
 CHARS = "chars:"
 """The beginning of the name of a stride in characters. With ``chars:10``, a window begins every 10 characters."""
 ANSWERS = "answers"
-"""The stride in results of searched answers. Each answer has one window, which ends in the answer."""
+"""The value of the column ``stride`` for answers. Each answer has one window, which ends in the answer."""
 
 BEAMS = 20
 """The number of continuations that the near-verbatim search follows at a time."""

@@ -266,9 +266,10 @@ def _search_and_show(
         console.print_result(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 
 
-def _require_options_for_answers(benchmark: str, **given: object) -> None:
+def _require_options_for_answers(benchmark: str, **options: object) -> None:
+    """Raise UsageError if an option has a value that does not apply to answers of conversations."""
     names = {"prefix": "--prefix", "stride": "--stride", "grid": "--grid", "continued": "--continue"}
-    unsuitable = [names[option] for option, value in given.items() if value is not None]
+    unsuitable = [names[option] for option, value in options.items() if value is not None]
     if unsuitable:
         raise click.UsageError(
             f"{benchmark} consists of conversations, and each answer is searched after the whole conversation before "

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.conversation_rows import ConversationSettings, parse_messages
-from audit_pipeline.benchmarks.model_inputs import build_template_upstream
+from audit_pipeline.benchmarks.conversation_rows import ConversationSettings
+from audit_pipeline.benchmarks.model_inputs import build_example_inputs, build_template_upstream
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, ExtractionSettings
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extras.extraction import BEAMS, COARSE_TO_FINE, PREFIX
@@ -23,11 +23,9 @@ from audit_pipeline.extras.extraction.search import Extraction, Search
 from audit_pipeline.extras.extraction.settings_grid import GridFindings
 from audit_pipeline.extras.extraction.window_exclusions import Exclusions
 from audit_pipeline.extras.extraction.window_probabilities import explain_too_long_windows
-from audit_pipeline.models.chat_template import build_renderer
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.pipeline.stage import StageResult, UiMetadata
-from audit_pipeline.readers.conversations import ScoredPart, render_plainly, select_scored_spans
-from audit_pipeline.readers.text_rows import UnusableRowError
+from audit_pipeline.readers.conversations import ScoredPart
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.statistics.claims import TOO_SHORT
 from audit_pipeline.store import store
@@ -221,28 +219,19 @@ def read_searched_documents(benchmark: str, model: TokenizedModel, paths: DataPa
     if model.entry.control is not None:
         control = model.entry.control.name
     built.require_matching_control(model.entry.name, control)
-    part = built.scored_part
-    if part in _ANSWERS:
-        return _read_answers(built, model, part)
+    if built.scored_part in _ANSWERS:
+        return _read_answers(built, model)
     return read_benchmark_documents(built, paths)
 
 
-def _read_answers(built: BuiltBenchmark, model: TokenizedModel, part: ScoredPart) -> list[SearchedDocument]:
+def _read_answers(built: BuiltBenchmark, model: TokenizedModel) -> list[SearchedDocument]:
     """Return one document per scored answer. A conversation that the chat template refuses is one document."""
-    render = build_renderer(model) or render_plainly
+    inputs = build_example_inputs(built.examples, model)
+    rows = built.examples.select(["label", "group", "collection"]).to_pylist()
     documents: list[SearchedDocument] = []
-    for row in built.examples.select(["example_id", "label", "group", "collection", "messages"]).to_pylist():
-        text = ""
+    for row, example_id, text, answers in zip(rows, inputs.example_ids, inputs.texts, inputs.spans, strict=True):
         # A refused conversation has no text.
-        spans: Sequence[tuple[int, int]] = ((0, 0),)
-        problem = None
-        try:
-            rendered = render(parse_messages(row["messages"]))
-            text = rendered.text
-            spans = select_scored_spans(rendered, part) or spans
-        except UnusableRowError as error:
-            problem = str(error)
-        example_id = row["example_id"]
+        spans = answers or ((0, 0),)
         for number, (start, end) in enumerate(spans, start=1):
             name = example_id
             if len(spans) > 1:
@@ -253,7 +242,7 @@ def _read_answers(built: BuiltBenchmark, model: TokenizedModel, part: ScoredPart
                 group=row["group"],
                 collection=row["collection"],
                 side=_choose_side(row["label"]),
-                answer=SearchedAnswer(example_id, number, start, text, problem),
+                answer=SearchedAnswer(example_id, number, start, text, inputs.refusals.get(example_id)),
             )
             documents.append(document)
     return documents
